@@ -1,0 +1,1 @@
+"""Record plane: content-addressed weights, versions, aliases and the audit log."""

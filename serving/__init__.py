@@ -1,0 +1,1 @@
+"""Data plane: HTTP API, engine processes and the models they hold."""

@@ -1,0 +1,1 @@
+"""The HTTP tier. Nothing below this package imports torch."""

@@ -1,0 +1,1 @@
+"""Which models this replica holds: load, swap, unload, restart."""

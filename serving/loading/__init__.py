@@ -1,0 +1,1 @@
+"""From a directory of safetensors to a model on its device, hashed on the way."""
