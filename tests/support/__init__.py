@@ -1,0 +1,1 @@
+"""Real things that tests need: tiny models, free ports, processes."""
