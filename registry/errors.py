@@ -38,9 +38,7 @@ class IronworksError(Exception):
         return (_rebuild, (type(self), self.what, self.where, self.fix))
 
 
-def _rebuild(
-    cls: type[IronworksError], what: str, where: str, fix: str
-) -> IronworksError:
+def _rebuild(cls: type[IronworksError], what: str, where: str, fix: str) -> IronworksError:
     return cls(what, where=where, fix=fix)
 
 
