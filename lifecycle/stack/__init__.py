@@ -1,0 +1,1 @@
+"""What `make up`, `make down` and `make status` do: Dagster, one replica, the demo model."""
