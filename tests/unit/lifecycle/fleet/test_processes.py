@@ -105,11 +105,11 @@ def test_a_pid_file_whose_pid_was_given_away_stops_nobody(
     bystander = subprocess.Popen(SLEEPER, stdout=subprocess.DEVNULL)
     try:
         table.start("one", SLEEPER, log=tmp_path / "one.log")
+        path = tmp_path / "run" / "one.json"
+        fields = json.loads(path.read_text())
         table.stop("one", grace_seconds=20)
-        stale = tmp_path / "run" / "one.json"
-        table.start("two", SLEEPER, log=tmp_path / "two.log")
-        fields = json.loads((tmp_path / "run" / "two.json").read_text())
-        stale.write_text(json.dumps({**fields, "name": "one", "pid": bystander.pid}))
+        earlier = fields["start_ticks"] - 1000
+        path.write_text(json.dumps({**fields, "pid": bystander.pid, "start_ticks": earlier}))
         assert table.find("one") is None
         assert not table.stop("one", grace_seconds=0)
         assert bystander.poll() is None
