@@ -17,6 +17,7 @@ from pathlib import Path
 
 import structlog
 
+from serving.engine.framing import FramingError, encode_frame
 from serving.engine.messages import (
     Cancel,
     EngineStats,
@@ -39,7 +40,7 @@ from serving.engine.messages import (
 )
 from serving.hub.engine_process import EngineProcess
 from serving.hub.errors import EngineDiedError, RequestFailedError
-from serving.hub.framing import ProtocolError, encode_frame, read_message
+from serving.hub.framing import read_message
 
 _log = structlog.get_logger(__name__)
 
@@ -216,7 +217,7 @@ class EngineClient:
                 self._dispatch(message)
         except TimeoutError:
             why = f"said nothing for {self._silence_seconds:g} s and was killed"
-        except ProtocolError as error:
+        except FramingError as error:
             why = f"broke the protocol ({error}) and was killed"
         except (EOFError, OSError):
             # Let it exit by itself: its status tells why.
