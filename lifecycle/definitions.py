@@ -1,0 +1,43 @@
+"""The one Dagster entry point of Ironworks: everything the UI shows is listed here."""
+
+from typing import Any
+
+from dagster import Definitions
+
+from lifecycle.models.assets import (
+    model_artifact,
+    model_manifest,
+    promoted_version,
+    registered_version,
+)
+from lifecycle.models.checks import GATE_CHECKS
+from lifecycle.models.deployment import deployed_version
+from lifecycle.models.jobs import intake_model, reload_model
+from lifecycle.models.resources import ReplicaResource, StateFolder
+from lifecycle.models.sensors import model_drop, promotions
+
+
+def build_defs(**overrides: Any) -> Definitions:
+    """Assemble the code location.
+
+    Args:
+        overrides: resources by name (``state``, ``replica``), in place of those that
+            follow the environment.
+    """
+    resources = {"state": StateFolder(), "replica": ReplicaResource.from_environment()}
+    return Definitions(
+        assets=[
+            model_artifact,
+            model_manifest,
+            registered_version,
+            promoted_version,
+            deployed_version,
+        ],
+        asset_checks=GATE_CHECKS,
+        jobs=[intake_model, reload_model],
+        sensors=[model_drop, promotions],
+        resources=resources | overrides,
+    )
+
+
+defs = build_defs()

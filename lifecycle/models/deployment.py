@@ -1,0 +1,94 @@
+"""The last asset: the replica answers with this version."""
+
+import hashlib
+import time
+
+from dagster import AssetExecutionContext, Config, DataVersion, MaterializeResult, asset
+
+from lifecycle.models import metadata as show
+from lifecycle.models.assets import GROUP, PRODUCTION, promoted_version
+from lifecycle.models.failures import plain_failures
+from lifecycle.models.partitions import MODEL_VERSION, VersionKey
+from lifecycle.models.resources import ReplicaResource, StateFolder
+from registry.errors import ConflictError, NotFoundError
+from registry.store import Registry, Version
+
+
+class DeploymentConfig(Config):
+    """How ``deployed_version`` makes the replica serve the version."""
+
+    alias: str = PRODUCTION
+    """Only the version that this alias names may be deployed."""
+    deadline_seconds: float = 900.0
+    """For the start or the swap, loading included."""
+    prompt: str = "What is the capital of France?"
+    """Asked through the public API afterwards; the answer is shown."""
+    max_tokens: int = 32
+
+
+@asset(partitions_def=MODEL_VERSION, group_name=GROUP, deps=[promoted_version], kinds={"http"})
+def deployed_version(
+    context: AssetExecutionContext,
+    config: DeploymentConfig,
+    state: StateFolder,
+    replica: ReplicaResource,
+) -> MaterializeResult[None]:
+    """The version that the replica serves, proven by an answer over HTTP.
+
+    Starts the replica if none runs, swaps without a failed request if another version
+    is served, and refuses any version but the one that the production alias names.
+    """
+    with plain_failures():
+        with state.registry() as registry:
+            version = _aliased(registry, VersionKey.parse(context.partition_key), config.alias)
+        managed = replica.managed(state.paths)
+        deployment = managed.serve(
+            version,
+            alias=config.alias,
+            deadline_seconds=config.deadline_seconds,
+            say=context.log.info,
+        )
+        asked = time.monotonic()
+        with managed.client(timeout=config.deadline_seconds) as client:
+            answer = client.chat(version.model, config.prompt, max_tokens=config.max_tokens)
+        seconds_to_answer = time.monotonic() - asked
+        if answer.model_version != version.short:
+            raise ConflictError(
+                f"the replica answered with {answer.model_version}, not with {version.short}",
+                where=managed.address.service,
+                fix="another run may have moved it; materialise deployed_version again",
+            )
+    return MaterializeResult(
+        data_version=DataVersion(version.digest),
+        metadata={
+            "service": managed.address.service,
+            "address": f"http://{managed.address.host}:{managed.address.port}/v1",
+            "digest": version.digest,
+            "x-model-version": answer.model_version,
+            "did": deployment.step,
+            "answer": show.conversation(config.prompt, answer.text),
+            "answer_sha256": hashlib.sha256(answer.text.encode()).hexdigest(),
+            "seconds": round(deployment.seconds, 3),
+            "answer_seconds": round(seconds_to_answer, 3),
+        },
+    )
+
+
+def _aliased(registry: Registry, key: VersionKey, name: str) -> Version:
+    """Return the version of ``key`` if the alias names it, else say what it names."""
+    version = registry.version(str(key))
+    alias = registry.alias(key.model, name)
+    if alias is None:
+        raise NotFoundError(
+            f"{key.model} has no {name} version",
+            where=str(key),
+            fix="materialise promoted_version first",
+        )
+    if alias.digest != version.digest:
+        current = registry.version(alias.digest)
+        raise ConflictError(
+            f"{name} of {key.model} is {current.name}, not {key}",
+            where=str(key),
+            fix="deploy that one, or move the alias: ironworks registry promote or rollback",
+        )
+    return version

@@ -1,0 +1,148 @@
+"""Which promoted versions must be brought to the replica: pure decisions.
+
+The registry's alias says what is wanted, the replica says what it serves. ``decide`` is
+safe to ask at any time and twice: it asks for nothing while they agree, while a reload
+is under way, or while the last attempt was a short time ago.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lifecycle.models.partitions import VersionKey
+
+MAX_ATTEMPTS = 4
+"""Reloads tried for one move of an alias before a person is needed."""
+FIRST_PAUSE_SECONDS = 30.0
+"""Pause after the first failed attempt; doubled after each further one."""
+
+Step = Literal["start", "swap", "none"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A version that an alias names."""
+
+    key: VersionKey
+    digest: str
+    revision: int
+    """Of the alias: grows with every move."""
+
+
+@dataclass(frozen=True)
+class ReplicaView:
+    """What is known of the replica at one moment."""
+
+    running: bool
+    """Whether its process exists."""
+    serving: Mapping[str, str] = field(default_factory=dict)
+    """Digest by model; empty while it starts or doesn't answer."""
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """How often a reload was asked for since replica and alias last agreed."""
+
+    revision: int
+    count: int
+    last: float
+    """Unix time in seconds of the latest."""
+    serial: int
+    """Requests ever made for this model; makes run keys unique, since Dagster never forgets one."""
+
+
+@dataclass(frozen=True)
+class Reload:
+    """One reload to ask for."""
+
+    wanted: Wanted
+    run_key: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the sensor does with one look at aliases and replica."""
+
+    reloads: tuple[Reload, ...]
+    notes: tuple[str, ...]
+    """Why nothing is asked for, by model."""
+    attempts: Mapping[str, Attempts]
+    """By model: the next cursor."""
+
+
+def step_towards(model: str, digest: str, view: ReplicaView) -> Step:
+    """Say what makes the replica serve ``digest`` under the name ``model``."""
+    if not view.running:
+        return "start"
+    return "none" if view.serving.get(model) == digest else "swap"
+
+
+def decide(
+    wanted: Collection[Wanted],
+    view: ReplicaView,
+    in_flight: Collection[str],
+    attempts: Mapping[str, Attempts],
+    now: float,
+) -> Decision:
+    """Choose the reloads to ask for.
+
+    Args:
+        wanted: one version for each model whose alias is set.
+        view: the replica as it is.
+        in_flight: models for which a reload is queued or running.
+        attempts: the cursor of the last decision.
+        now: Unix time in seconds.
+    """
+    reloads: list[Reload] = []
+    notes: list[str] = []
+    following: dict[str, Attempts] = {}
+    for want in wanted:
+        model = want.key.model
+        past = attempts.get(model, Attempts(want.revision, 0, 0.0, 0))
+        if past.revision != want.revision:
+            past = Attempts(want.revision, 0, 0.0, past.serial)
+        if view.serving.get(model) == want.digest:
+            following[model] = Attempts(want.revision, 0, 0.0, past.serial)
+            notes.append(f"{want.key}: served")
+            continue
+        reason = _reason_to_wait(want, view, in_flight, past, now)
+        if reason:
+            following[model] = past
+            notes.append(f"{want.key}: {reason}")
+            continue
+        serial = past.serial + 1
+        following[model] = Attempts(want.revision, past.count + 1, now, serial)
+        key = f"reload:{want.key}:{want.digest[:12]}:alias-{want.revision}:{serial}"
+        reloads.append(Reload(want, key))
+    return Decision(tuple(reloads), tuple(notes), following)
+
+
+def _reason_to_wait(
+    want: Wanted, view: ReplicaView, in_flight: Collection[str], past: Attempts, now: float
+) -> str:
+    if want.key.model in in_flight:
+        return "a reload is under way"
+    if view.running and not view.serving:
+        return "the replica is starting, or does not answer"
+    if past.count >= MAX_ATTEMPTS:
+        return (
+            f"{past.count} reloads did not bring it up; look at the failed runs, "
+            "then materialise deployed_version by hand or move the alias"
+        )
+    if past.count:
+        pause = FIRST_PAUSE_SECONDS * 2.0 ** (past.count - 1)
+        left = past.last + pause - now
+        if left > 0:
+            return f"the last reload did not bring it up; next attempt in {left:.0f} s"
+    return ""
+
+
+def attempts_from_json(value: Mapping[str, Any]) -> dict[str, Attempts]:
+    """Read a cursor; what can't be read is forgotten rather than fatal."""
+    result: dict[str, Attempts] = {}
+    for model, fields in value.items():
+        try:
+            result[model] = Attempts(**fields)
+        except TypeError:
+            continue
+    return result

@@ -1,0 +1,125 @@
+"""The two sensors of the model assets: thin wrappers round pure decisions."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from dagster import (
+    DagsterRunStatus,
+    DefaultSensorStatus,
+    RunRequest,
+    RunsFilter,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+    sensor,
+)
+
+from lifecycle.models import drop_folder, rollout
+from lifecycle.models.assets import PRODUCTION
+from lifecycle.models.jobs import intake_model, reload_model
+from lifecycle.models.partitions import MODEL_VERSION, VersionKey
+from lifecycle.models.resources import ReplicaResource, StateFolder
+from registry.checkpoint_files import is_complete
+from registry.store import Registry
+
+SETTLE_VARIABLE = "IRONWORKS_INTAKE_SETTLE_SECONDS"
+_UNDER_WAY = [
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+# The sensor daemon looks every 5 s, so an interval of 9 s fires every 10.
+_TEN_SECONDS = 9
+
+
+@sensor(
+    job=intake_model,
+    minimum_interval_seconds=_TEN_SECONDS,
+    default_status=DefaultSensorStatus.RUNNING,
+)
+def model_drop(context: SensorEvaluationContext, state: StateFolder) -> SensorResult | SkipReason:
+    """Start intake_model for each complete new directory of the drop folder."""
+    handled: Mapping[str, str] = json.loads(context.cursor or "{}")
+    settle_seconds = float(os.environ.get(SETTLE_VARIABLE) or 3)
+    dropped = drop_folder.observe(state.paths.intake, handled, is_complete, time.time())
+    decision = drop_folder.decide(dropped, handled, settle_seconds)
+    names = [item.name for item in decision.intake]
+    return SensorResult(
+        run_requests=[
+            RunRequest(
+                run_key=f"intake:{item.name}:{item.fingerprint}",
+                partition_key=item.name,
+                tags={"ironworks/version": item.name},
+            )
+            for item in decision.intake
+        ],
+        dynamic_partitions_requests=[MODEL_VERSION.build_add_request(names)] if names else [],
+        cursor=json.dumps(decision.handled, sort_keys=True),
+        skip_reason=None if names else "; ".join(decision.waiting) or "nothing new was dropped",
+    )
+
+
+@sensor(
+    job=reload_model,
+    minimum_interval_seconds=_TEN_SECONDS,
+    default_status=DefaultSensorStatus.RUNNING,
+)
+def promotions(
+    context: SensorEvaluationContext, state: StateFolder, replica: ReplicaResource
+) -> SensorResult | SkipReason:
+    """Start reload_model when production names another version than the replica serves."""
+    if not state.paths.registry.is_dir():
+        return SkipReason("there is no registry yet")
+    with state.registry() as registry:
+        wanted = _wanted(registry)
+    managed = replica.managed(state.paths)
+    decision = rollout.decide(
+        wanted,
+        managed.look(),
+        _in_flight(context),
+        rollout.attempts_from_json(json.loads(context.cursor or "{}")),
+        time.time(),
+    )
+    names = [str(reload.wanted.key) for reload in decision.reloads]
+    cursor = {model: asdict(attempts) for model, attempts in decision.attempts.items()}
+    return SensorResult(
+        run_requests=[
+            RunRequest(
+                run_key=reload.run_key,
+                partition_key=str(reload.wanted.key),
+                tags={
+                    "ironworks/version": str(reload.wanted.key),
+                    "ironworks/replica": managed.address.service,
+                },
+            )
+            for reload in decision.reloads
+        ],
+        # A version that was registered by the command line has no partition yet.
+        dynamic_partitions_requests=[MODEL_VERSION.build_add_request(names)] if names else [],
+        cursor=json.dumps(cursor, sort_keys=True),
+        skip_reason=None if names else "; ".join(decision.notes) or "nothing is promoted yet",
+    )
+
+
+def _wanted(registry: Registry) -> list[rollout.Wanted]:
+    result = []
+    for alias in registry.aliases():
+        if alias.alias == PRODUCTION:
+            version = registry.version(alias.digest)
+            key = VersionKey(version.model, version.version)
+            result.append(rollout.Wanted(key, version.digest, alias.revision))
+    return result
+
+
+def _in_flight(context: SensorEvaluationContext) -> set[str]:
+    """Models for which a reload is queued or running."""
+    runs = context.instance.get_runs(
+        filters=RunsFilter(job_name=reload_model.name, statuses=_UNDER_WAY)
+    )
+    keys = [run.tags.get("dagster/partition", "") for run in runs]
+    return {key.split("@")[0] for key in keys}
