@@ -21,6 +21,7 @@ from registry.errors import (
     IronworksError,
     NotFoundError,
 )
+from registry.paths import StatePaths
 
 SWAP_TIMEOUT_SECONDS = 1800.0
 """A swap loads, warms up and drains; large models take minutes."""
@@ -42,6 +43,11 @@ class ReplicaUnreachableError(IronworksError):
     """Nothing answers at the replica's address or admin socket."""
 
     code = "replica_unreachable"
+
+
+def admin_socket_path(state: Path, service: str) -> Path:
+    """Where the replica ``service`` of a state folder listens for its operators."""
+    return StatePaths(state).socket(f"{service}.admin")
 
 
 class ReplicaClient:
