@@ -1,1 +1,4 @@
-"""The engine process: scheduler, KV pool, runner, sampler. Only modules that say so import torch."""
+"""The engine process: scheduler, KV pool, runner, sampler.
+
+This package itself and ``messages`` import no torch: the API process uses them too.
+"""
