@@ -17,7 +17,7 @@ def evaluate(directory: Path) -> GateOutcome:
         return GateOutcome("fail", "the checkpoint is not safe to load", findings=(str(error),))
     return GateOutcome(
         "pass",
-        f"{len(facts.shards)} shards and {facts.tensors} tensor headers are sound; no code in any file",
+        f"{facts.tensors} tensors in {len(facts.shards)} shards are sound; no file holds code",
         {
             "shards": len(facts.shards),
             "tensors": facts.tensors,

@@ -24,7 +24,6 @@ from lifecycle.models.provenance import actor_of
 from lifecycle.models.resources import StateFolder
 from registry.checkpoint_files import check_checkpoint, is_complete
 from registry.errors import CheckpointError
-from registry.store import Registry, Version
 
 GROUP = "models"
 PRODUCTION = "production"

@@ -1,17 +1,17 @@
 """The replica of this state folder, as the assets and sensors deal with it."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from lifecycle.fleet.processes import ProcessError
 from lifecycle.fleet.supervisors.base import ReplicaSpec, ReplicaSupervisor
-from lifecycle.models.rollout import ReplicaView, step_towards
-from registry.errors import IronworksError
+from lifecycle.models.rollout import Hosted, ReplicaView
+from registry.errors import IronworksError, NotFoundError
 from registry.paths import StatePaths
 from registry.store import Version
-from serving.client import ReplicaClient
+from serving.client import ReplicaClient, admin_socket_path
 
 PROBE_SECONDS = 2.0
 """Deadline of one look at a replica: a hung one must not hold up a sensor."""
@@ -30,9 +30,19 @@ class ReplicaAddress:
 class Deployment:
     """What was done to make the replica serve a version."""
 
-    step: str
-    """``start``, ``swap`` or ``none``."""
+    step: Literal["start", "swap", "none"]
+    phases: Mapping[str, float]
+    """Seconds by phase of the load, as the replica reports them."""
     seconds: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back over the public API."""
+
+    text: str
+    model_version: str
+    """Header ``x-model-version``: the short digest of what answered."""
 
 
 class ManagedReplica:
@@ -56,20 +66,28 @@ class ManagedReplica:
         if not self._supervisor.status(self.address.service).running:
             return ReplicaView(running=False)
         try:
-            with self.client(timeout=PROBE_SECONDS) as client:
-                return ReplicaView(running=True, serving=client.serving())
+            with self._client(timeout=PROBE_SECONDS) as client:
+                models = client.status()["models"]
         except IronworksError:
             return ReplicaView(running=True)
+        return ReplicaView(
+            running=True,
+            models={
+                model["name"]: Hosted(model["digest"], model["state"], model["swapping"])
+                for model in models
+            },
+        )
 
-    @contextmanager
-    def client(self, *, timeout: float) -> Iterator[ReplicaClient]:
-        """Open a client of the replica; ``timeout`` in seconds, for each request."""
-        with ReplicaClient(
-            f"http://{self.address.host}:{self.address.port}",
-            admin_socket=self._paths.socket(f"{self.address.service}.admin"),
-            timeout=timeout,
-        ) as client:
-            yield client
+    def ask(self, model: str, prompt: str, *, max_tokens: int, timeout: float) -> Answer:
+        """Send one greedy chat request through the public API; ``timeout`` in seconds."""
+        with self._client(timeout=timeout) as client:
+            body, model_version = client.chat(
+                model,
+                [{"role": "user", "content": prompt}],
+                max_tokens=max_tokens,
+                temperature=0,
+            )
+        return Answer(body["choices"][0]["message"]["content"] or "", model_version)
 
     def serve(
         self, version: Version, *, alias: str, deadline_seconds: float, say: Callable[[str], None]
@@ -87,33 +105,57 @@ class ManagedReplica:
             IronworksError: the replica refused the version; it goes on with what it had.
         """
         started = time.monotonic()
-        step = step_towards(version.model, version.digest, self.look())
-        if step == "start":
+        deadline = started + deadline_seconds
+        step: Literal["start", "swap", "none"] = "none"
+        phases: Mapping[str, float] = {}
+        if not self.look().running:
             say(f"{self.address.service} does not run: starting it with {version.name}")
-            self._supervisor.start(
-                ReplicaSpec(
-                    service=self.address.service,
-                    port=self.address.port,
-                    host=self.address.host,
-                    model=version.model,
-                    alias=alias,
-                )
-            )
-            self._await(version, started + deadline_seconds)
-        elif step == "swap":
+            self._start(version.model, alias)
+            step = "start"
+        hosted = self._await_loaded(version, deadline)
+        if hosted.digest != version.digest or hosted.state != "ready":
             say(f"{self.address.service} serves another version: swapping to {version.name}")
-            with self.client(timeout=deadline_seconds) as client:
-                client.swap(version.digest)
-        return Deployment(step, time.monotonic() - started)
+            with self._client(timeout=PROBE_SECONDS) as client:
+                report = client.swap(version.digest, timeout=max(1.0, deadline - time.monotonic()))
+            phases = report["seconds"]
+            step = "swap"
+        return Deployment(step, phases, time.monotonic() - started)
 
-    def _await(self, version: Version, deadline: float) -> None:
+    def _start(self, model: str, alias: str) -> None:
+        self._supervisor.start(
+            ReplicaSpec(
+                service=self.address.service,
+                port=self.address.port,
+                host=self.address.host,
+                model=model,
+                alias=alias,
+            )
+        )
+
+    def _await_loaded(self, version: Version, deadline: float) -> Hosted:
+        """Wait until the replica is done with the load that it is at."""
         while time.monotonic() < deadline:
-            if self.look().serving.get(version.model) == version.digest:
-                return
-            if not self._supervisor.status(self.address.service).running:
+            view = self.look()
+            if not view.running:
                 raise self._not_up(f"{self.address.service} ended while it loaded {version.name}")
+            if view.models and version.model not in view.models:
+                raise NotFoundError(
+                    f"{self.address.service} does not serve {version.model}",
+                    where=f"it serves {', '.join(sorted(view.models))}",
+                    fix=f"start a replica for it: IRONWORKS_MODEL={version.model} ironworks serve",
+                )
+            hosted = view.models.get(version.model)
+            if hosted is not None and hosted.state != "loading" and not hosted.swapping:
+                return hosted
             time.sleep(0.2)
         raise self._not_up(f"{self.address.service} was not ready with {version.name} in time")
+
+    def _client(self, *, timeout: float) -> ReplicaClient:
+        return ReplicaClient(
+            f"http://{self.address.host}:{self.address.port}",
+            admin_socket=admin_socket_path(self._paths.root, self.address.service),
+            timeout=timeout,
+        )
 
     def _not_up(self, what: str) -> ProcessError:
         last = " | ".join(self._supervisor.logs(self.address.service, lines=3))

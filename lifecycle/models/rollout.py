@@ -7,7 +7,7 @@ is under way, or while the last attempt was a short time ago.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from lifecycle.models.partitions import VersionKey
 
@@ -15,8 +15,6 @@ MAX_ATTEMPTS = 4
 """Reloads tried for one move of an alias before a person is needed."""
 FIRST_PAUSE_SECONDS = 30.0
 """Pause after the first failed attempt; doubled after each further one."""
-
-Step = Literal["start", "swap", "none"]
 
 
 @dataclass(frozen=True)
@@ -30,13 +28,29 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Hosted:
+    """One model of a replica, as the replica tells it."""
+
+    digest: str
+    """Of the version that it serves, or tries to bring up."""
+    state: str
+    """``loading``, ``ready``, ``restarting`` or ``stopped``."""
+    swapping: bool = False
+
+
+@dataclass(frozen=True)
 class ReplicaView:
     """What is known of the replica at one moment."""
 
     running: bool
     """Whether its process exists."""
-    serving: Mapping[str, str] = field(default_factory=dict)
-    """Digest by model; empty while it starts or doesn't answer."""
+    models: Mapping[str, Hosted] = field(default_factory=dict)
+    """By name; empty while it starts or doesn't answer."""
+
+    def serves(self, model: str, digest: str) -> bool:
+        """Whether requests for ``model`` are answered by the version ``digest``."""
+        hosted = self.models.get(model)
+        return hosted is not None and hosted.state == "ready" and hosted.digest == digest
 
 
 @dataclass(frozen=True)
@@ -70,13 +84,6 @@ class Decision:
     """By model: the next cursor."""
 
 
-def step_towards(model: str, digest: str, view: ReplicaView) -> Step:
-    """Say what makes the replica serve ``digest`` under the name ``model``."""
-    if not view.running:
-        return "start"
-    return "none" if view.serving.get(model) == digest else "swap"
-
-
 def decide(
     wanted: Collection[Wanted],
     view: ReplicaView,
@@ -101,7 +108,7 @@ def decide(
         past = attempts.get(model, Attempts(want.revision, 0, 0.0, 0))
         if past.revision != want.revision:
             past = Attempts(want.revision, 0, 0.0, past.serial)
-        if view.serving.get(model) == want.digest:
+        if view.serves(model, want.digest):
             following[model] = Attempts(want.revision, 0, 0.0, past.serial)
             notes.append(f"{want.key}: served")
             continue
@@ -122,8 +129,10 @@ def _reason_to_wait(
 ) -> str:
     if want.key.model in in_flight:
         return "a reload is under way"
-    if view.running and not view.serving:
-        return "the replica is starting, or does not answer"
+    if view.running:
+        reason = _replica_is_busy(want, view)
+        if reason:
+            return reason
     if past.count >= MAX_ATTEMPTS:
         return (
             f"{past.count} reloads did not bring it up; look at the failed runs, "
@@ -134,6 +143,21 @@ def _reason_to_wait(
         left = past.last + pause - now
         if left > 0:
             return f"the last reload did not bring it up; next attempt in {left:.0f} s"
+    return ""
+
+
+def _replica_is_busy(want: Wanted, view: ReplicaView) -> str:
+    if not view.models:
+        return "the replica is starting, or does not answer"
+    hosted = view.models.get(want.key.model)
+    if hosted is None:
+        return f"the replica serves {', '.join(sorted(view.models))} only; start one for this model"
+    if hosted.swapping or hosted.state == "loading":
+        return "the replica is loading a version"
+    if hosted.state == "stopped":
+        return "the replica is shutting down"
+    if hosted.digest == want.digest:
+        return "the replica is bringing its engine back"
     return ""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from dagster import (
+    DagsterInstance,
     DagsterRunStatus,
     DefaultSensorStatus,
     RunRequest,
@@ -81,7 +82,7 @@ def promotions(
     decision = rollout.decide(
         wanted,
         managed.look(),
-        _in_flight(context),
+        models_being_reloaded(context.instance),
         rollout.attempts_from_json(json.loads(context.cursor or "{}")),
         time.time(),
     )
@@ -116,10 +117,8 @@ def _wanted(registry: Registry) -> list[rollout.Wanted]:
     return result
 
 
-def _in_flight(context: SensorEvaluationContext) -> set[str]:
-    """Models for which a reload is queued or running."""
-    runs = context.instance.get_runs(
-        filters=RunsFilter(job_name=reload_model.name, statuses=_UNDER_WAY)
-    )
+def models_being_reloaded(instance: DagsterInstance) -> set[str]:
+    """Models for which a run of reload_model is queued or running."""
+    runs = instance.get_runs(filters=RunsFilter(job_name=reload_model.name, statuses=_UNDER_WAY))
     keys = [run.tags.get("dagster/partition", "") for run in runs]
     return {key.split("@")[0] for key in keys}
