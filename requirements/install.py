@@ -124,10 +124,13 @@ class Environment:
             count = 0
             for line in pip.stdout:
                 stream.write(line)
-                requirement, found, _ = line.partition(" (from -r ")
-                if found:
+                if " (from -r " in line:
                     count += 1
-                    say(f"  {count:3d}/{total} {requirement.rpartition('/')[2]}")
+                    # "Collecting NAME==VERSION (from …", "Processing /…/FILE.whl (from …"
+                    what = re.sub(
+                        r"^(Collecting|Processing|.*:) | (\(from|in) .*", "", line
+                    ).strip()
+                    say(f"  {count:3d}/{total} {what.rpartition('/')[2]}")
                 elif line.lstrip().startswith(("Downloading ", "Installing ", "ERROR")):
                     say(f"          {line.strip()[:80]}")
         return pip.wait(), f"read {log}"

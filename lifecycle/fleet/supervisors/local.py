@@ -14,6 +14,7 @@ from lifecycle.fleet.processes import ProcessRecord, ProcessTable, tail
 from lifecycle.fleet.supervisors.base import ReplicaSpec, ReplicaStatus
 from registry.errors import ConflictError, NotFoundError
 from registry.paths import StatePaths
+from serving.client import ReplicaClient
 
 
 class LocalSupervisor:
@@ -34,12 +35,16 @@ class LocalSupervisor:
             InputError: the port is taken by another process.
             ConflictError: the service runs with another specification.
         """
-        command = (sys.executable, "-m", "ironworks", "serve")
+        command = (
+            *(sys.executable, "-m", "ironworks", "serve"),
+            *("--service", spec.service, "--model", spec.model, "--alias", spec.alias),
+            *("--host", spec.host, "--port", str(spec.port)),
+        )
         running = self._processes.find(spec.service)
         if running is not None:
-            if running.port != spec.port:
+            if running.command[1:] != command[1:]:
                 raise ConflictError(
-                    f"{spec.service} runs on port {running.port}, not {spec.port}",
+                    f"{spec.service} runs otherwise: {' '.join(running.command[3:])}",
                     where=f"pid {running.pid}",
                     fix="stop it first, or give the new replica another service name",
                 )
@@ -50,15 +55,7 @@ class LocalSupervisor:
             command,
             log=self._log(spec.service),
             port=spec.port,
-            env={
-                **spec.env,
-                "IRONWORKS_STATE": str(self._paths.root),
-                "IRONWORKS_SERVICE": spec.service,
-                "IRONWORKS_HOST": spec.host,
-                "IRONWORKS_PORT": str(spec.port),
-                "IRONWORKS_MODEL": spec.model,
-                "IRONWORKS_ALIAS": spec.alias,
-            },
+            env={**spec.env, "IRONWORKS_STATE": str(self._paths.root)},
         )
         return self._status(record)
 
@@ -77,8 +74,6 @@ class LocalSupervisor:
         Raises:
             NotFoundError: the service does not run.
         """
-        from serving.client import ReplicaClient
-
         status = self.status(service)
         if not status.running or status.base_url is None:
             raise NotFoundError("no such replica runs", where=service, fix="see `make status`")
