@@ -105,7 +105,3 @@ def _client(service: str, state: Path | None) -> ReplicaClient:
 
 def _print(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))
-
-
-if __name__ == "__main__":
-    serve_app()
