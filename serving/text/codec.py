@@ -29,6 +29,8 @@ class TextCodec:
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer
         self._template = template
+        self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        """Highest token id plus one, added tokens included."""
 
     @classmethod
     def from_directory(cls, directory: Path) -> TextCodec:
@@ -64,11 +66,6 @@ class TextCodec:
     def has_chat_template(self) -> bool:
         """Whether `render_chat` can be used."""
         return self._template is not None
-
-    @property
-    def vocab_size(self) -> int:
-        """Highest token id plus one, added tokens included."""
-        return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def chat_text(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
         """Render ``messages`` with the model's template, as text.

@@ -1,0 +1,1 @@
+"""Pure ASGI middleware: nothing here hides a client that hangs up."""

@@ -1,0 +1,1 @@
+"""What clients send and what they get, in OpenAI's shapes."""

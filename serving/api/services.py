@@ -1,0 +1,34 @@
+"""What the routes work with; one set per application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from serving.api.admission import Admission
+from serving.hub.protocol import ModelHub
+from serving.settings import Settings
+from serving.telemetry.metrics import ServingMetrics
+
+
+@dataclass(frozen=True)
+class Services:
+    """The replica's parts as the HTTP tier uses them."""
+
+    hub: ModelHub
+    settings: Settings
+    metrics: ServingMetrics
+    admission: Admission
+
+
+def services_of(request: Request) -> Services:
+    """Return the services of the application that serves ``request``."""
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+ServicesDependency = Annotated[Services, Depends(services_of)]
