@@ -1,0 +1,1 @@
+"""Alembic migrations of the registry database; they ship with the package."""
