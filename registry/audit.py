@@ -24,6 +24,10 @@ from registry.schema import audit_event
 
 SCHEMA_V = 1
 GENESIS = bytes(32)
+
+# Who the log names for what the registry finds or mends by itself.
+REGISTRY_ACTOR = "registry"
+
 TRIGGERS = ("audit_event_append", "audit_event_no_delete", "audit_event_no_update")
 
 # Short transactions: with the DELETE journal a reader holds writers up.

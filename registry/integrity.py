@@ -6,15 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import select, update
 
-from registry.audit import AuditLog
+from registry.audit import REGISTRY_ACTOR, AuditLog
 from registry.blobs import BlobStore
 from registry.database import Database
 from registry.hashing import threads
 from registry.manifest import FileEntry
 from registry.progress import Meter, Progress
 from registry.schema import blob
-
-ACTOR = "registry"
 
 
 class Integrity:
@@ -55,7 +53,7 @@ class Integrity:
                 event = self._audit.append(
                     connection,
                     kind="blob.damaged",
-                    actor=ACTOR,
+                    actor=REGISTRY_ACTOR,
                     subject=entry.sha256,
                     body={"path": entry.path, "size": entry.size, "problem": text},
                 )

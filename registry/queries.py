@@ -125,7 +125,10 @@ class Queries:
                 ),
             )
             files = [entry.sha256 for entry in found.manifest.files]
-            damaged = and_(audit_event.c.kind == "blob.damaged", audit_event.c.subject.in_(files))
+            damaged = and_(
+                audit_event.c.kind.in_(("blob.damaged", "blob.restored")),
+                audit_event.c.subject.in_(files),
+            )
             events = connection.execute(
                 select(audit_event)
                 .where(or_(audit_event.c.subject == found.digest, moved, damaged))

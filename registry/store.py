@@ -142,16 +142,19 @@ class Registry:
         meter = Meter(progress, "store", manifest.size)
         unique = list({entry.sha256: entry for entry in manifest.files}.values())
 
+        repaired: set[str] = set()
+
         def store(entry: FileEntry) -> bool:
-            whole = self._blobs.has(entry.sha256, entry.size)
-            if whole and self._blobs.problem(entry, meter) is None:
-                return 0
+            if self._blobs.path(entry.sha256).exists():
+                if self._blobs.problem(entry, meter) is None:
+                    return False
+                repaired.add(entry.sha256)
             self._blobs.put(directory / entry.path, entry, meter)
-            return 1
+            return True
 
         with ThreadPoolExecutor(threads(len(unique)), thread_name_prefix="ingest") as pool:
             written = list(pool.map(store, unique))
-        self._versions.add_blobs(manifest)
+        self._versions.add_blobs(unique, repaired)
         copied = [entry.size for entry, new in zip(unique, written, strict=True) if new]
         return IngestResult(len(copied), len(unique) - len(copied), sum(copied))
 

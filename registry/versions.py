@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from registry.audit import AuditLog, check_text
+from registry.audit import REGISTRY_ACTOR, AuditLog, check_text
 from registry.clock import now_us
 from registry.database import Database
 from registry.errors import ConflictError, NotFoundError
-from registry.manifest import Manifest
+from registry.manifest import FileEntry, Manifest
 from registry.names import MIN_PREFIX, check_name, split_reference
 from registry.schema import blob, version, version_file
 
@@ -48,17 +49,32 @@ class Versions:
         self._database = database
         self._audit = audit
 
-    def add_blobs(self, manifest: Manifest) -> None:
-        """Note that all blobs of ``manifest`` are stored and whole."""
+    def add_blobs(self, files: Iterable[FileEntry], repaired: Collection[str] = ()) -> None:
+        """Note that the blobs of ``files`` are stored and whole.
+
+        Args:
+            files: one entry a blob.
+            repaired: digests of those that were found damaged and written anew; these,
+                and any that were marked as damaged, get the event ``blob.restored``.
+        """
         with self._database.write() as connection:
-            for entry in manifest.files:
+            for entry in files:
                 digest = bytes.fromhex(entry.sha256)
-                known = connection.execute(select(blob.c.size).where(blob.c.digest == digest))
-                if known.first() is None:
+                row = connection.execute(
+                    select(blob.c.damaged_us).where(blob.c.digest == digest)
+                ).first()
+                if row is None:
                     connection.execute(
                         insert(blob).values(digest=digest, size=entry.size, created_us=now_us())
                     )
-                else:
+                elif row.damaged_us is not None or entry.sha256 in repaired:
+                    self._audit.append(
+                        connection,
+                        kind="blob.restored",
+                        actor=REGISTRY_ACTOR,
+                        subject=entry.sha256,
+                        body={"path": entry.path, "size": entry.size},
+                    )
                     connection.execute(
                         update(blob).where(blob.c.digest == digest).values(damaged_us=None)
                     )
