@@ -16,6 +16,9 @@ from registry.errors import ConflictError, NotFoundError
 from registry.paths import StatePaths
 from serving.client import ReplicaClient
 
+# Exceeds the 30 s that a replica gives its running requests, so that it ends by itself.
+STOP_SECONDS = 40.0
+
 
 class LocalSupervisor:
     """The `ReplicaSupervisor` of one state folder.
@@ -59,7 +62,7 @@ class LocalSupervisor:
         )
         return self._status(record)
 
-    def stop(self, service: str, *, grace_seconds: float = 40) -> ReplicaStatus:
+    def stop(self, service: str, *, grace_seconds: float = STOP_SECONDS) -> ReplicaStatus:
         """Ask it to drain and exit, kill its group after the grace; no-op if it does not run.
 
         The default grace exceeds the replica's own drain deadline of 30 s, so that it
