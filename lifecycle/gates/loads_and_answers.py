@@ -20,9 +20,10 @@ from lifecycle.gates.outcome import GateOutcome
 NAME = "loads_and_answers"
 
 _LIBRARY_ADDRESS_SPACE = 16 * 1024**3
-"""Virtual bytes that Python, torch and its thread pools map before any weight is read.
+"""Virtual bytes that Python, torch and its threads may map beside the weights.
 
-Mostly never touched; seen on a two-core machine: about 6 GiB, more with more cores.
+Mostly never touched. Seen: 1.2 GiB with two cores and torch's CPU build; the CUDA build maps
+several more, and every thread reserves a heap arena of 64 MiB and a stack of 8 MiB.
 """
 _WEIGHT_COPIES = 4
 """Address space per stored byte: read buffer, a widened copy (bf16 → fp32), and slack."""
@@ -99,7 +100,7 @@ def _judge_answer(report: dict[str, Any], prompt: str) -> GateOutcome:
     if not deterministic:
         findings.append("two greedy generations from the same prompt differ")
     if not text.strip():
-        findings.append("the answer is empty")
+        findings.append("the answer is empty, or only white space")
     if findings:
         return GateOutcome(
             "fail",

@@ -45,16 +45,19 @@ def gate_check(name: str, description: str, gate: Gate) -> AssetChecksDefinition
 def _blocking_check(
     name: str, description: str
 ) -> Callable[[Callable[..., AssetCheckResult]], AssetChecksDefinition]:
-    with warnings.catch_warnings():
-        # Partitioned checks are in preview; every dagster package is pinned to one release.
-        warnings.simplefilter("ignore", PreviewWarning)
-        return asset_check(
-            asset=registered_version,
-            name=name,
-            description=description,
-            blocking=True,
-            partitions_def=MODEL_VERSION,
-        )
+    def decorate(function: Callable[..., AssetCheckResult]) -> AssetChecksDefinition:
+        with warnings.catch_warnings():
+            # Partitioned checks are in preview; every dagster package is pinned to one release.
+            warnings.simplefilter("ignore", PreviewWarning)
+            return asset_check(
+                asset=registered_version,
+                name=name,
+                description=description,
+                blocking=True,
+                partitions_def=MODEL_VERSION,
+            )(function)
+
+    return decorate
 
 
 def _run(

@@ -10,6 +10,8 @@ from dagster import MetadataValue, TableColumn, TableMetadataValue, TableRecord,
 from dagster._core.definitions.metadata import MarkdownMetadataValue
 
 from lifecycle.gates.outcome import GateOutcome
+from registry.clock import iso
+from registry.gates import GateResult
 from registry.manifest import FileEntry
 
 _MEGABYTE = 1_000_000
@@ -36,18 +38,29 @@ def digests_table(files: Iterable[FileEntry]) -> TableMetadataValue:
     )
 
 
-def gates_table(rows: Iterable[tuple[str, str, str]]) -> TableMetadataValue:
-    """Show (gate, outcome, when) rows."""
+def gates_table(results: Iterable[GateResult]) -> TableMetadataValue:
+    """Show the newest result of each gate; ``results`` come oldest first."""
+    newest = {result.gate: result for result in results}
     return MetadataValue.table(
         records=[
-            TableRecord({"gate": gate, "outcome": outcome, "recorded": recorded})
-            for gate, outcome, recorded in rows
+            TableRecord(
+                {
+                    "gate": result.gate,
+                    "outcome": result.outcome,
+                    "recorded": iso(result.recorded_us),
+                    "expires": iso(result.expires_us),
+                    "by": result.actor,
+                }
+            )
+            for result in newest.values()
         ],
         schema=TableSchema(
             columns=[
                 TableColumn("gate", "string"),
                 TableColumn("outcome", "string", "pass, fail or inconclusive"),
                 TableColumn("recorded", "string", "UTC"),
+                TableColumn("expires", "string", "UTC"),
+                TableColumn("by", "string"),
             ]
         ),
     )

@@ -19,7 +19,12 @@ from dagster import (
 )
 
 from lifecycle.models import drop_folder, rollout
-from lifecycle.models.assets import PRODUCTION
+from lifecycle.models.assets import (
+    PRODUCTION,
+    model_artifact,
+    model_manifest,
+    registered_version,
+)
 from lifecycle.models.jobs import intake_model, reload_model
 from lifecycle.models.partitions import MODEL_VERSION, VersionKey
 from lifecycle.models.resources import ReplicaResource, StateFolder
@@ -34,6 +39,8 @@ _UNDER_WAY = [
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
 ]
+# For a version that is registered already: find out whether its files are still the same.
+_COMPARE = [model_artifact.key, model_manifest.key, registered_version.key]
 # The sensor daemon looks every 5 s, so an interval of 9 s fires every 10.
 _TEN_SECONDS = 9
 
@@ -50,12 +57,14 @@ def model_drop(context: SensorEvaluationContext, state: StateFolder) -> SensorRe
     dropped = drop_folder.observe(state.paths.intake, handled, is_complete, time.time())
     decision = drop_folder.decide(dropped, handled, settle_seconds)
     names = [item.name for item in decision.intake]
+    superseded = _superseded(state, names)
     return SensorResult(
         run_requests=[
             RunRequest(
                 run_key=f"intake:{item.name}:{item.fingerprint}",
                 partition_key=item.name,
                 tags={"ironworks/version": item.name},
+                asset_selection=_COMPARE if item.name in superseded else None,
             )
             for item in decision.intake
         ],
@@ -105,6 +114,28 @@ def promotions(
         cursor=json.dumps(cursor, sort_keys=True),
         skip_reason=None if names else "; ".join(decision.notes) or "nothing is promoted yet",
     )
+
+
+def _superseded(state: StateFolder, names: list[str]) -> set[str]:
+    """Of ``names``, those that are registered while production names another version.
+
+    Touching a file of an old version must not put that version back into production;
+    going back is a rollback, which has its own command and its own event.
+    """
+    if not names:
+        return set()
+    with state.registry() as registry:
+        registered = {version.name: version for version in registry.versions()}
+        production = {
+            alias.model: alias.digest for alias in registry.aliases() if alias.alias == PRODUCTION
+        }
+    return {
+        name
+        for name in names
+        if name in registered
+        and production.get(registered[name].model, registered[name].digest)
+        != registered[name].digest
+    }
 
 
 def _wanted(registry: Registry) -> list[rollout.Wanted]:

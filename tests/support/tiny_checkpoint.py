@@ -18,9 +18,14 @@ torch.manual_seed(int(sys.argv[2]))
 config = LlamaConfig(
     vocab_size=49152, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
     num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
-    bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+    bos_token_id=1, eos_token_id=2, tie_word_embeddings=False,
 )
-LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[1])
+model = LlamaForCausalLM(config)
+with torch.no_grad():
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(std=0.25)  # so that the best token depends on the prompt
+model.to(torch.bfloat16).save_pretrained(sys.argv[1])
 """
 _TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,15 +37,11 @@ def background(command: Sequence[str], env: dict[str, str], log: Path) -> Iterat
         yield process.pid
     finally:
         family = [process.pid]
-        try:
+        with suppress(psutil.NoSuchProcess):
             family += [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
-        except psutil.NoSuchProcess:
-            pass
         for pid in family:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         process.wait()
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from tests.support.checkpoints import flip_byte
-from tests.unit.lifecycle.models.conftest import Plant, failure_of, metadata_of
+from tests.support.plant import Plant, failure_of, metadata_of
+from tests.support.registered import add_version
 
 GATES = {"integrity", "safe_files", "config_sanity", "loads_and_answers"}
 
@@ -125,9 +125,7 @@ def test_a_wrong_tokenizer_stops_the_run_and_a_later_promotion_alone(
 def test_promotion_is_refused_while_gates_are_missing(plant: Plant, tiny_checkpoint: Path) -> None:
     directory = plant.drop(tiny_checkpoint)
     with plant.registry() as registry:
-        manifest = registry.build_manifest(directory)
-        registry.ingest(directory, manifest)
-        registry.register(manifest, model="tiny", version="v1", actor="test", source="test")
+        add_version(registry, directory, "tiny@v1")
     message = failure_of(plant.run("intake_model", only="promoted_version"), "promoted_version")
     assert all(gate in message for gate in GATES)
 
@@ -163,16 +161,8 @@ def test_a_damaged_blob_fails_the_integrity_gate(plant: Plant, tiny_checkpoint: 
     assert plant.run("intake_model", only="registered_version").success
     with plant.registry() as registry:
         view = registry.view("tiny@v1")
-    flip_byte((view / "model.safetensors").resolve())
-    for blob in (plant.paths.registry / "blobs").rglob("*"):
-        if blob.is_file() and blob.stat().st_size == (view / "model.safetensors").stat().st_size:
-            shutil.copymode(view / "config.json", blob)
-    check = plant.defs.resolve_job_def("intake_model").execute_in_process(
-        partition_key="tiny@v1",
-        instance=plant.instance,
-        raise_on_error=False,
-        op_selection=["registered_version_integrity"],
-    )
+    flip_byte(view / "model.safetensors")
+    check = plant.run("intake_model", only="registered_version_integrity")
     (evaluation,) = check.get_asset_check_evaluations()
     assert not evaluation.passed
     assert "model.safetensors" in str(evaluation.metadata["findings"].value)
