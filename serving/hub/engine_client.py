@@ -136,13 +136,11 @@ class EngineClient:
         while True:
             match await self._next_load_message():
                 case Progress() as progress:
-                    self._phase = progress.phase
                     on_progress(progress)
                 case Verified() as verified:
                     await on_verified(verified)
                     self._send(Proceed())
                 case LoadFailed() as failed:
-                    self._phase = failed.phase
                     return failed
                 case Ready() as ready:
                     return ready
@@ -237,7 +235,9 @@ class EngineClient:
             if queue := self._streams.get(message.request_id):
                 queue.put_nowait(RequestFailedError(message.what, code=message.code))
         else:
-            if isinstance(message, Ready):
+            if isinstance(message, Progress | LoadFailed):
+                self._phase = message.phase
+            elif isinstance(message, Ready):
                 self._phase = "serving"
                 self._silence_seconds = self._limits.serving
             self._load_messages.put_nowait(message)

@@ -13,14 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import structlog
+
+from registry.audit import LogHead
+from registry.errors import IronworksError
 from registry.loads import LoadIdentity
 from registry.store import Registry
-
-from registry.errors import IronworksError
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+_Write = Callable[[Registry, int], LogHead | None]
 
 
 class Recorder:
@@ -45,6 +47,9 @@ class Recorder:
 class LoadRecord:
     """One load's row and events. Before ``ready`` a failure to write raises; after it, is logged.
 
+    Each event's head of the log is written to the replica's own log, which thereby bears
+    witness that nothing before it was altered or cut off later.
+
     A load that can't be recorded must not serve; one that serves already is worth more
     to its users than to the log, and its lease simply lapses there.
     """
@@ -68,7 +73,9 @@ class LoadRecord:
         """
 
         def write(registry: Registry) -> None:
-            self._load_id = registry.loads.started(self._digest, identity).load_id
+            ticket = registry.loads.started(self._digest, identity)
+            self._load_id = ticket.load_id
+            self._witness(ticket.log_head)
 
         await self._recorder.call(write)
 
@@ -98,20 +105,25 @@ class LoadRecord:
             "load.failed", lambda r, load: r.loads.failed(load, phase=phase, reason=reason)
         )
 
-    async def _end(self, kind: str, write: Callable[[Registry, int], object]) -> None:
+    async def _end(self, kind: str, write: _Write) -> None:
         if not self._ended:
             self._ended = True
             await self._try(kind, write)
 
-    async def _try(self, kind: str, write: Callable[[Registry, int], object]) -> None:
+    async def _try(self, kind: str, write: _Write) -> None:
         try:
             await self._write(write)
         except IronworksError as error:
             _log.error("not recorded", event_kind=kind, load_id=self._load_id, error=str(error))
 
-    async def _write(self, write: Callable[[Registry, int], object]) -> None:
+    async def _write(self, write: _Write) -> None:
         def in_turn(registry: Registry) -> None:
             if self._load_id is not None:
-                write(registry, self._load_id)
+                head = write(registry, self._load_id)
+                if head is not None:
+                    self._witness(head)
 
         await self._recorder.call(in_turn)
+
+    def _witness(self, head: LogHead) -> None:
+        _log.info("on record", load_id=self._load_id, log_seq=head.seq, log_hash=head.hash_hex)

@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil
 import structlog
-from registry.store import Version
 
 from registry.errors import ConflictError, IronworksError
+from registry.store import Version
 from serving.engine.messages import Progress
 from serving.hub.errors import EngineUnavailableError
 from serving.hub.loaded import LoadedEngine
@@ -65,6 +65,8 @@ class ServedModel:
     @property
     def state(self) -> ModelState:
         """Where it stands; only ``ready`` takes requests."""
+        if self._state == "ready" and (self._current is None or self._current.death is not None):
+            return "restarting"  # dead, but the keeper has not had its turn yet
         return self._state
 
     def engines(self) -> Iterator[LoadedEngine]:
@@ -80,11 +82,10 @@ class ServedModel:
             EngineUnavailableError: there is none; ``retry_after`` estimates when.
         """
         engine = self._current
-        # A dead engine may not have been noticed by the keeper yet.
-        if engine is None or engine.death is not None:
+        if engine is None or self.state != "ready":
             wait = max(0.0, self._next_attempt - time.monotonic()) + self._load_seconds
             raise EngineUnavailableError(
-                f"the model has no engine now: {self._state}",
+                f"the model has no engine now: {self.state}",
                 where=self.name,
                 fix=f"send the request again in {wait:.0f} s",
                 retry_after=wait,
@@ -140,7 +141,7 @@ class ServedModel:
             version=target.version,
             digest=target.digest,
             created=target.registered_us // 1_000_000,
-            state=self._state,
+            state=self.state,
             restarts=self._restarts,
             max_model_len=ready.max_model_len if ready else 0,
             max_slots=ready.max_slots if ready else 0,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from registry.store import Registry, Version
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from registry.policy import SPINE_GATES
+from registry.store import Registry, Version
 
 ACTOR = "test"
 
@@ -37,7 +38,9 @@ def write_text_only_model(directory: Path, *, weights: bytes) -> Path:
     """A directory with a real tokenizer and no real weights: for scripted engines."""
     directory.mkdir(parents=True)
     words = {word: number for number, word in enumerate(["<unk>", "iron", "works"])}
-    Tokenizer(WordLevel(words, unk_token="<unk>")).save(str(directory / "tokenizer.json"))
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(json.dumps({"eos_token": "works"}))
     (directory / "config.json").write_text(json.dumps({"model_type": "llama"}))
     (directory / "model.safetensors").write_bytes(weights)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +14,18 @@ from typing import Any
 
 import psutil
 import pytest
-from registry.store import Registry
 
 from registry.errors import (
     CheckpointError,
     ConflictError,
+    DatabaseError,
     InputError,
     IntegrityError,
     IronworksError,
     NotFoundError,
 )
 from registry.paths import StatePaths
+from registry.store import Registry
 from serving.engine.messages import SamplingParams
 from serving.hub.errors import EngineDiedError, EngineUnavailableError
 from serving.hub.hub import Hub
@@ -444,12 +446,34 @@ def test_a_drain_has_a_deadline(world):
     run(body)
 
 
+def break_the_log(world) -> None:
+    """From now on the registry takes no event, as on a full disk."""
+    with contextlib.closing(sqlite3.connect(world.registry.root / "registry.db")) as database:
+        database.execute(
+            "CREATE TRIGGER broken BEFORE INSERT ON audit_event "
+            "BEGIN SELECT RAISE(ABORT, 'the test has broken the log'); END"
+        )
+
+
 def test_a_load_that_can_not_be_recorded_does_not_serve(world):
+    break_the_log(world)
+
     async def body() -> None:
         async with world.hub(start=False) as hub:
-            world.registry.close()
-            with pytest.raises(IronworksError):
+            with pytest.raises(DatabaseError):
                 await hub.start()
+            assert engines() == []
+
+    run(body)
+
+
+def test_what_serves_already_goes_on_when_the_log_breaks(world):
+    async def body() -> None:
+        async with world.hub() as hub:
+            break_the_log(world)
+            with pytest.raises(DatabaseError):
+                await hub.swap(f"{MODEL}@v2")
+            assert hub.ready().ok and await answer(hub) == "v1"
 
     run(body)
 
