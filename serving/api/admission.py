@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
+from prometheus_client import Counter
+
 from serving.api.errors import ApiError
 
 MEAN_WEIGHT = 0.2
@@ -26,10 +28,12 @@ class Admission:
 
     Args:
         max_in_system: most sequences per model; those above it are refused with 429.
+        rejections: counts those, by model and reason.
     """
 
-    def __init__(self, max_in_system: int) -> None:
+    def __init__(self, max_in_system: int, rejections: Counter) -> None:
         self._max_in_system = max_in_system
+        self._rejections = rejections
         self._loads: dict[str, _Load] = {}
 
     @contextmanager
@@ -54,6 +58,7 @@ class Admission:
             )
         load = self._loads.setdefault(model, _Load())
         if load.in_system + places > self._max_in_system:
+            self._rejections.labels(model, "full").inc()
             raise ApiError(
                 429,
                 f"the server is full ({load.in_system} requests run or wait);"

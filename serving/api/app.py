@@ -43,7 +43,8 @@ def create_app(hub: ModelHub, settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     metrics = ServingMetrics(hub)
-    app.state.services = Services(hub, settings, metrics, Admission(settings.max_in_system))
+    admission = Admission(settings.max_in_system, metrics.admission_rejections)
+    app.state.services = Services(hub, metrics, admission)
     for module in (chat, completions, models, health):
         app.include_router(module.router)
 

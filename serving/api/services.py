@@ -10,7 +10,6 @@ from starlette.requests import Request
 
 from serving.api.admission import Admission
 from serving.hub.protocol import ModelHub
-from serving.settings import Settings
 from serving.telemetry.metrics import ServingMetrics
 
 
@@ -19,7 +18,6 @@ class Services:
     """The replica's parts as the HTTP tier uses them."""
 
     hub: ModelHub
-    settings: Settings
     metrics: ServingMetrics
     admission: Admission
 
