@@ -86,6 +86,11 @@ class Aliases:
         """Point ``alias`` of the version's model at the version, if policy allows it.
 
         Args:
+            ref: the version.
+            alias: the alias of the version's model.
+            actor: who asks for it.
+            reason: why, one line; kept in the log.
+            policy: the policy in force.
             expected: the version (any reference) that the alias must point at now,
                 ``None`` if it must not exist, ``ANY`` for no condition.
 
@@ -136,6 +141,11 @@ class Aliases:
         Gates are not asked, so that this works when they don't; integrity always is.
 
         Args:
+            model: the model.
+            alias: its alias.
+            actor: who asks for it.
+            reason: why, one line; kept in the log.
+            policy: the policy in force; recorded, not asked.
             check: re-hashes a version's stored files and returns the problems.
             to: the earlier holder; by default the one before the present one.
 

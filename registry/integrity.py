@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from registry.audit import REGISTRY_ACTOR, AuditLog
 from registry.blobs import BlobStore
@@ -12,7 +12,7 @@ from registry.database import Database
 from registry.hashing import threads
 from registry.manifest import FileEntry
 from registry.progress import Meter, Progress
-from registry.schema import blob
+from registry.schema import blob, version, version_file
 
 
 class Integrity:
@@ -62,7 +62,18 @@ class Integrity:
                 )
 
     def known(self) -> tuple[FileEntry, ...]:
-        """Return all blobs that the database says are stored; their path is their digest."""
+        """Return all blobs in the database; each path is ``model@version/path`` of one user."""
+        name = version.c.model + "@" + version.c.version + "/" + version_file.c.path
+        query = (
+            select(blob.c.digest, blob.c.size, func.min(name).label("name"))
+            .outerjoin(version_file, version_file.c.blob_digest == blob.c.digest)
+            .outerjoin(version, version.c.digest == version_file.c.version_digest)
+            .group_by(blob.c.digest)
+            .order_by(blob.c.digest)
+        )
         with self._database.read() as connection:
-            rows = connection.execute(select(blob.c.digest, blob.c.size).order_by(blob.c.digest))
-            return tuple(FileEntry(row.digest.hex(), row.size, row.digest.hex()) for row in rows)
+            rows = connection.execute(query).all()
+        return tuple(
+            FileEntry(row.name or f"unused/{row.digest.hex()}", row.size, row.digest.hex())
+            for row in rows
+        )

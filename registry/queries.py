@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TextIO
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from registry.audit import AuditLog, Event, LogHead, Verification, event_of
 from registry.clock import iso, now_us
 from registry.database import Database
+from registry.export import Export, Format, export
 from registry.gates import GateResult, Gates
-from registry.loads import LoadRecord, load_record
+from registry.load_record import LoadRecord, load_record
 from registry.schema import audit_event, load
 from registry.schema import version as version_table
 from registry.versions import Version, Versions
@@ -125,13 +126,13 @@ class Queries:
                 ),
             )
             files = [entry.sha256 for entry in found.manifest.files]
-            damaged = and_(
+            repairs = and_(
                 audit_event.c.kind.in_(("blob.damaged", "blob.restored")),
                 audit_event.c.subject.in_(files),
             )
             events = connection.execute(
                 select(audit_event)
-                .where(or_(audit_event.c.subject == found.digest, moved, damaged))
+                .where(or_(audit_event.c.subject == found.digest, moved, repairs))
                 .order_by(audit_event.c.seq)
             )
             loads = connection.execute(
@@ -168,6 +169,10 @@ class Queries:
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(audit_event.c.seq)).all()
             return TimeLine(tuple(event_of(row) for row in rows), self._audit.head(connection))
+
+    def export(self, form: Format, out: TextIO) -> Export:
+        """Write the whole log to ``out``; see ``registry.export``."""
+        return export(self._audit, form, out)
 
     def verify(self) -> Verification:
         """Check the whole log; see ``AuditLog.verify``."""

@@ -68,6 +68,7 @@ class Registry:
         """Open the registry in ``root`` (``StatePaths.registry``).
 
         Args:
+            root: the folder.
             create: make the folder and the database if they are missing.
 
         Raises:
@@ -208,6 +209,10 @@ class Registry:
         """Point an alias at a version, if its gates satisfy the policy; event ``alias.moved``.
 
         Args:
+            ref: the version.
+            alias: the alias of the version's model.
+            actor: who asks for it.
+            reason: why, one line; kept in the log.
             expected: compare-and-set: the version it must point at now, ``None`` if it
                 must not exist, ``ANY`` for no condition.
 
@@ -255,6 +260,10 @@ class Registry:
         """Record a gate's result under the policy in force; event ``gate.recorded``.
 
         Args:
+            ref: the version.
+            gate: the gate's name, such as ``integrity``.
+            outcome: ``pass``, ``fail`` or ``inconclusive``.
+            actor: who measured.
             numbers: what was measured; integers, strings and booleans (no floats).
             run_id: the run that measured it.
 
