@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
-from registry.store import Registry
 
 from lifecycle.definitions import build_defs
 from lifecycle.models.partitions import MODEL_VERSION
 from lifecycle.models.resources import ReplicaResource, StateFolder
 from registry.paths import StatePaths
+from registry.store import Registry
 
 
 @dataclass(frozen=True)
