@@ -94,10 +94,13 @@ class ControlPlane:
         Returns:
             The names of those started.
         """
+        missing = [name for name in ENDING if self._processes.find(name) is None]
+        if not missing:
+            return []
         workspace = prepare(self._settings)
         started = []
         for service in services(self._settings, workspace):
-            if self._processes.find(service.name) is not None:
+            if service.name not in missing:
                 continue
             if service.name == CODE:
                 # Left behind by a kill; the server can't bind over it.
