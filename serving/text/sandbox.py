@@ -3,8 +3,9 @@
 A chat template comes with the weights and is as untrusted as they are. Jinja's immutable
 sandbox keeps it from reaching Python objects; it does not keep it from running for ever or
 from building a string larger than memory. This environment adds both limits: every loop
-step and every call looks at a deadline, and every operation that can multiply text is
-checked before, or cut right after, it has produced ``MAX_TEXT`` characters.
+step and every call looks at a deadline, and the operations that multiply text (``*``, ``~``,
+``+``, ``%``, ``join``, ``replace``, padding) are bounded by ``MAX_TEXT`` characters. It is not
+a memory limit: a list that holds one long text many times still prints as their sum.
 
 The environment offers what chat templates are written against (the names and the
 whitespace rules of transformers): ``raise_exception``, ``strftime_now``, ``tojson`` without
@@ -20,12 +21,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, nodes
+from jinja2 import Environment, TemplateError, nodes, pass_environment
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.filters import do_indent
+from jinja2.filters import do_indent, make_attrgetter
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -58,6 +60,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         for name in _REMOVED_FILTERS:
             del self.filters[name]
         self.filters["indent"] = _indent
+        self.filters["join"] = _join_filter
+        self.filters["replace"] = _replace_filter
         self.filters["tojson"] = _tojson
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
@@ -95,8 +99,14 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         for value in (*args, *kwargs.values()):
             if isinstance(value, int) and abs(value) > MAX_NUMBER:
                 raise TemplateLimitError(f"the number {MAX_NUMBER} is exceeded by an argument")
-        if getattr(__obj, "__name__", "") in ("format", "format_map"):
-            _check_format(str(getattr(__obj, "__self__", "")))
+        # The sandbox wraps `str.format` to check attribute access, not widths.
+        method = getattr(__obj, "__wrapped__", __obj)
+        name, text = getattr(method, "__name__", ""), getattr(method, "__self__", None)
+        if isinstance(text, str):
+            if name in ("format", "format_map"):
+                _check_format(text)
+            elif name in ("join", "replace"):
+                __obj = partial(_join if name == "join" else _replace, text)
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, str):
             _check_size(len(result))
@@ -126,6 +136,30 @@ def check_deadline() -> None:
 def _check_size(size: int) -> None:
     if size > MAX_TEXT:
         raise TemplateLimitError(f"it builds more than {MAX_TEXT} characters")
+
+
+def _join(separator: str, items: Iterable[Any]) -> str:
+    texts = [str(item) for item in items]
+    _check_size(sum(map(len, texts)) + len(separator) * len(texts))
+    return separator.join(texts)
+
+
+def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    _check_size(len(text) + text.count(old) * len(new))
+    return text.replace(old, new, count)
+
+
+@pass_environment
+def _join_filter(
+    environment: Environment, items: Iterable[Any], d: str = "", attribute: str | None = None
+) -> str:
+    if attribute is not None:
+        items = map(make_attrgetter(environment, attribute), items)
+    return _join(str(d), items)
+
+
+def _replace_filter(text: Any, old: str, new: str, count: int | None = None) -> str:
+    return _replace(str(text), old, new, -1 if count is None else count)
 
 
 def _check_format(template: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from os.path import commonprefix
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -29,8 +30,8 @@ class StreamDecoder:
         tail = list(prompt_ids[-PROMPT_TAIL:])
         prompt_text = tokenizer.decode(tail, skip_special_tokens=True)
         # DecodeStream gives back its whole context with the first text when that context
-        # ends inside a character; this much of it is the prompt's.
-        self._echo = prompt_text.rstrip(REPLACEMENT) if prompt_text.endswith(REPLACEMENT) else ""
+        # ends inside a character.
+        self._echo = prompt_text if prompt_text.endswith(REPLACEMENT) else ""
         self._stream = DecodeStream(ids=tail, skip_special_tokens=True)
         self._emitted = tail  # tokens of the last emission, kept as context for flush()
         self._pending: list[int] = []
@@ -60,7 +61,9 @@ class StreamDecoder:
         if not text:
             return ""
         if self._echo:
-            text = text.removeprefix(self._echo)
+            # What both begin with is the prompt's; a completed character differs from the
+            # replacement that stood for its first bytes.
+            text = text[len(commonprefix((self._echo, text))) :]
             self._echo = ""
         self._emitted = self._pending
         self._pending = []
