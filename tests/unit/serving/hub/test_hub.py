@@ -7,10 +7,8 @@ import contextlib
 import os
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -24,76 +22,12 @@ from registry.errors import (
     IronworksError,
     NotFoundError,
 )
-from registry.paths import StatePaths
-from registry.store import Registry
 from serving.engine.messages import SamplingParams
 from serving.hub.errors import EngineDiedError, EngineUnavailableError
 from serving.hub.hub import Hub
-from serving.settings import Settings
 from tests.support.checkpoints import flip_byte
 from tests.support.registered import add_version, promote, write_text_only_model
-
-MODEL = "echo"
-
-
-@dataclass
-class World:
-    """One state folder with ``echo@v1`` (production) and ``echo@v2``."""
-
-    settings: Settings
-    registry: Registry
-    command: tuple[str, ...]
-    script: Callable[..., None]
-
-    def digest(self, version: str) -> str:
-        return self.registry.version(f"{MODEL}@{version}").digest
-
-    def events(self) -> list[str]:
-        """Kinds of the load events so far, oldest first."""
-        return [event.kind for event in self.registry.audit.events() if "load." in event.kind]
-
-    def bodies(self, kind: str) -> list[dict[str, Any]]:
-        return [event.body for event in self.registry.audit.events() if event.kind == kind]
-
-    @contextlib.asynccontextmanager
-    async def hub(self, *, start: bool = True, **changes: object) -> AsyncIterator[Hub]:
-        settings = self.settings.model_copy(update=changes)
-        hub = Hub(settings, self.registry, engine_command=self.command)
-        try:
-            if start:
-                await hub.start()
-            yield hub
-        finally:
-            await hub.close()
-            assert engines() == [], "no engine outlives its hub"
-            assert asyncio.all_tasks() == {asyncio.current_task()}, "no task is left behind"
-
-
-@pytest.fixture
-def world(tmp_path, engine_command, script) -> Any:
-    paths = StatePaths(tmp_path / "state").create()
-    settings = Settings(
-        state=paths.root,
-        model=MODEL,
-        service="r1",
-        device="cpu",
-        drain_seconds=20,
-        heartbeat_seconds=0.05,
-    )
-    with Registry.open(paths.registry) as registry:
-        for version in ("v1", "v2"):
-            folder = write_text_only_model(tmp_path / version, weights=version.encode() * 50)
-            add_version(registry, folder, f"{MODEL}@{version}")
-        promote(registry, f"{MODEL}@v1")
-        yield World(settings, registry, engine_command, script)
-
-
-def engines() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children()
-        if "tests.support.scripted_engine" in child.cmdline()
-    ]
+from tests.unit.serving.hub.world import MODEL, engines, until
 
 
 async def answer(hub: Hub, token: int = 5, count: int = 4) -> str:
@@ -103,11 +37,6 @@ async def answer(hub: Hub, token: int = 5, count: int = 4) -> str:
         got = [t async for out in model.generate("r", [token], params) for t in out.token_ids]
         assert got == [token] * count
         return model.version
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
