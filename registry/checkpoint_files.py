@@ -125,13 +125,12 @@ def is_complete(directory: Path) -> str | None:
     for name in names:
         if in_progress(name):
             return f"{name} looks like a copy in progress"
-    for name in ("config.json", "tokenizer.json"):
+    documents = {name for name in names if name.endswith(".json")}
+    for name in sorted(documents | {"config.json", "tokenizer.json"}):
         if reason := _json_not_there(directory / name):
             return reason
     shards = [name for name in names if name.endswith(".safetensors")]
     if INDEX in names:
-        if reason := _json_not_there(directory / INDEX):
-            return reason
         try:
             shards = sorted(set(_weight_map(directory).values()) | set(shards))
         except CheckpointError:
