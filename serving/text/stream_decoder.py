@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from os.path import commonprefix
+from itertools import takewhile
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -63,8 +63,15 @@ class StreamDecoder:
         if self._echo:
             # What both begin with is the prompt's; a completed character differs from the
             # replacement that stood for its first bytes.
-            text = text[len(commonprefix((self._echo, text))) :]
+            text = text[_shared(self._echo, text) :]
             self._echo = ""
         self._emitted = self._pending
         self._pending = []
         return text
+
+
+def _shared(left: str, right: str) -> int:
+    """Number of characters with which both texts begin."""
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+    )
