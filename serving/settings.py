@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     """How long running requests may take to end at SIGTERM or after a swap."""
     heartbeat_seconds: float = Field(default=10.0, gt=0)
     """How often a live load renews its lease in the registry."""
-    engine_silence_seconds: float = Field(default=60.0, gt=0)
+    engine_silence_seconds: float = Field(default=120.0, gt=0)
     """A serving engine that says nothing for this long is hung and is replaced.
 
     A healthy one speaks after every step and once a second when idle; the limit must

@@ -18,11 +18,11 @@ import structlog
 
 from registry.errors import ConflictError, IronworksError
 from registry.store import Version
-from serving.engine.messages import Progress
 from serving.hub.errors import EngineUnavailableError
 from serving.hub.loaded import LoadedEngine
 from serving.hub.loader import Loader
 from serving.hub.memory import resident_bytes
+from serving.hub.progress import LoadProgress
 from serving.hub.protocol import ModelCard, ModelState
 from serving.hub.swap_report import SwapReport
 
@@ -46,7 +46,7 @@ class ServedModel:
         self._keeper: asyncio.Task[None] | None = None
         self._swapping = False
         self._state: ModelState = "loading"
-        self._progress: Progress | None = None
+        self._progress: LoadProgress | None = None
         self._last_error = ""
         self._restarts = 0
         self._next_attempt = 0.0
@@ -156,18 +156,11 @@ class ServedModel:
 
     def status(self) -> dict[str, Any]:
         """The card and what is going on, as JSON values."""
-        progress = self._progress
         return {
             **asdict(self.card()),
             "swapping": self._swapping,
             "last_error": self._last_error,
-            "progress": None
-            if progress is None
-            else {
-                "phase": progress.phase,
-                "bytes_done": progress.bytes_done,
-                "bytes_total": progress.bytes_total,
-            },
+            "loading": None if self._progress is None else self._progress.as_json(),
             "retiring": [
                 {"version": engine.version, "pid": engine.pid, "leases": engine.leases}
                 for engine in self._retiring
@@ -212,16 +205,15 @@ class ServedModel:
         self._keeper = asyncio.create_task(self._keep(engine))
 
     async def _load(self, version: Version) -> LoadedEngine:
-        def on_progress(progress: Progress) -> None:
-            self._progress = progress
-
+        progress = self._progress = LoadProgress(version.name)
         try:
-            engine = await self._loader.load(version, on_progress)
+            engine = await self._loader.load(version, progress)
         except IronworksError as error:
             self._last_error = str(error)
             raise
         finally:
-            self._progress = None
+            if self._progress is progress:  # a restart and a swap may load at once
+                self._progress = None
         self._last_error = ""
         self._load_seconds = engine.facts.seconds["total"]
         return engine

@@ -443,3 +443,34 @@ def test_sockets_are_left_nowhere(world):
 
     run(body)
     assert list(Path(world.settings.state / "run").iterdir()) == []
+
+
+def test_swaps_and_restarts_leave_no_descriptor_open(world):
+    async def body() -> None:
+        async with world.hub() as hub:
+            process = psutil.Process()
+            await hub.swap(f"{MODEL}@v2")
+            open_before = process.num_fds()
+            for version in ("v1", "v2", "v1", "v2"):
+                assert (await hub.swap(f"{MODEL}@{version}")).changed
+            os.kill(hub.models()[0].engine_pid, signal.SIGKILL)
+            await until(lambda: not hub.ready().ok)
+            await until(lambda: hub.ready().ok)
+            assert process.num_fds() == open_before
+
+    run(body)
+
+
+def test_a_load_under_way_is_shown(world):
+    async def body() -> None:
+        async with world.hub() as hub:
+            assert hub.status()["models"][0]["loading"] is None
+            world.script(load_seconds=0.5)
+            swap = asyncio.create_task(hub.swap(f"{MODEL}@v2"))
+            await until(lambda: (hub.status()["models"][0]["loading"] or {}).get("bytes_total"))
+            shown = hub.status()["models"][0]["loading"]
+            assert (shown["version"], shown["phase"]) == (f"{MODEL}@v2", "read")
+            await swap
+            assert hub.status()["models"][0]["loading"] is None
+
+    run(body)
