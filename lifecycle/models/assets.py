@@ -129,8 +129,8 @@ class PromotionConfig(Config):
 
     promote_alias: str = PRODUCTION
     """The alias to move."""
-    reason: str = "taken in from the drop folder, all gates passed"
-    """For the audit log."""
+    reason: str = ""
+    """For the audit log; empty names the Dagster run."""
 
 
 @asset(partitions_def=MODEL_VERSION, group_name=GROUP, deps=[registered_version], kinds={"sqlite"})
@@ -150,7 +150,7 @@ def promoted_version(
             version.digest,
             alias=config.promote_alias,
             actor=actor_of(context.run),
-            reason=config.reason,
+            reason=config.reason or f"every gate passed; Dagster run {context.run.run_id}",
         )
         gates = registry.gates(version.digest)
         previous = "none" if before is None else registry.version(before.digest).name

@@ -7,6 +7,7 @@ from dagster import ConfigurableResource
 
 from lifecycle.fleet.supervisors.local import LocalSupervisor
 from lifecycle.models.replica import ManagedReplica, ReplicaAddress
+from registry.errors import InputError
 from registry.paths import StatePaths
 from registry.store import Registry
 
@@ -37,10 +38,17 @@ class ReplicaResource(ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def from_environment(cls) -> "ReplicaResource":
-        """Read the variables that the replica itself reads (``serving.settings``)."""
+        """Read the variables that the replica itself reads (``serving.settings``).
+
+        Raises:
+            InputError: the port is not a number.
+        """
+        port = os.environ.get("IRONWORKS_PORT") or "8000"
+        if not port.isdecimal():
+            raise InputError("the port is not a number", where="IRONWORKS_PORT", fix="such as 8000")
         return cls(
             host=os.environ.get("IRONWORKS_HOST") or "127.0.0.1",
-            port=int(os.environ.get("IRONWORKS_PORT") or 8000),
+            port=int(port),
             service=os.environ.get("IRONWORKS_SERVICE", ""),
         )
 

@@ -29,6 +29,7 @@ from lifecycle.models.jobs import intake_model, reload_model
 from lifecycle.models.partitions import MODEL_VERSION, VersionKey
 from lifecycle.models.resources import ReplicaResource, StateFolder
 from registry.checkpoint_files import is_complete
+from registry.errors import InputError
 from registry.store import Registry
 
 SETTLE_VARIABLE = "IRONWORKS_INTAKE_SETTLE_SECONDS"
@@ -53,9 +54,8 @@ _TEN_SECONDS = 9
 def model_drop(context: SensorEvaluationContext, state: StateFolder) -> SensorResult | SkipReason:
     """Start intake_model for each complete new directory of the drop folder."""
     handled: Mapping[str, str] = json.loads(context.cursor or "{}")
-    settle_seconds = float(os.environ.get(SETTLE_VARIABLE) or 3)
     dropped = drop_folder.observe(state.paths.intake, handled, is_complete, time.time())
-    decision = drop_folder.decide(dropped, handled, settle_seconds)
+    decision = drop_folder.decide(dropped, handled, _settle_seconds())
     names = [item.name for item in decision.intake]
     superseded = _superseded(state, names)
     return SensorResult(
@@ -114,6 +114,16 @@ def promotions(
         cursor=json.dumps(cursor, sort_keys=True),
         skip_reason=None if names else "; ".join(decision.notes) or "nothing is promoted yet",
     )
+
+
+def _settle_seconds() -> float:
+    text = os.environ.get(SETTLE_VARIABLE) or "3"
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(
+            "the settle time is not a number of seconds", where=SETTLE_VARIABLE, fix="such as 3"
+        ) from None
 
 
 def _superseded(state: StateFolder, names: list[str]) -> set[str]:
