@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
@@ -37,6 +39,7 @@ def create_app(hub: ModelHub, settings: Settings) -> FastAPI:
     """
     app = FastAPI(
         title="Ironworks",
+        version=metadata.version("ironworks"),
         summary="OpenAI-compatible inference on audited weights",
         # The pages that FastAPI offers load their scripts from the internet.
         docs_url=None,

@@ -11,7 +11,7 @@ from serving.api.record import CLIENT_CLOSED, endpoint_of, record_of
 from serving.telemetry.metrics import ServingMetrics
 
 QUIET = ("/livez", "/readyz", "/metrics")
-"""Asked every few seconds by machines: counted, but logged only when they fail."""
+"""Asked every few seconds by machines: counted, not logged."""
 
 log = structlog.get_logger("ironworks.access")
 
@@ -52,7 +52,7 @@ class AccessLogMiddleware:
         record = record_of(scope)
         endpoint = endpoint_of(scope)
         self._metrics.http_requests.labels(endpoint, str(record.status)).inc()
-        if endpoint in QUIET and record.status < 400:
+        if endpoint in QUIET:
             return
         log.info(
             "request",

@@ -12,12 +12,14 @@ from serving.telemetry.metrics import CONTENT_TYPE
 router = APIRouter(tags=["health"])
 
 
+@router.head("/livez", include_in_schema=False)
 @router.get("/livez", summary="Whether the process answers")
 async def livez() -> Response:
     """200 as long as the process answers at all."""
     return JSONResponse({"status": "ok"})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", summary="Whether the replica takes work")
 async def readyz(services: ServicesDependency) -> Response:
     """200 when the replica takes work, else 503 with the reason."""

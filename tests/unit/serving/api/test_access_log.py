@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
+from serving.hub.protocol import ReadyState
 from serving.telemetry.logging import configure_logging
 from tests.unit.serving.api.conftest import ANSWER
 from tests.unit.serving.api.scripted import DIGEST, NAME, ScriptedHub
@@ -129,10 +130,14 @@ async def test_refused_requests_leave_a_line_without_their_content(
     assert SECRET not in json.dumps(ours) + "".join(response.text for response in responses)
 
 
-async def test_probes_are_logged_only_when_they_fail(
+async def test_probes_are_counted_and_not_logged(
     connect: Callable[..., Any], hub: ScriptedHub, log: Log
 ) -> None:
+    hub.state = ReadyState(False, "loading")
     async with connect() as client:
-        for path in ("/livez", "/readyz", "/metrics"):
-            assert (await client.get(path)).status_code == 200
+        for method in ("GET", "HEAD"):
+            assert (await client.request(method, "/livez")).status_code == 200
+            assert (await client.request(method, "/readyz")).status_code == 503
+        counted = (await client.get("/metrics")).text
     assert log.requests() == []
+    assert 'ironworks_http_requests_total{endpoint="/readyz",status="503"} 2.0' in counted

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from registry.errors import CheckpointError, InputError
+from serving.text.chat_template import ChatTemplate
 from serving.text.codec import TextCodec
 
 CONVERSATIONS: list[list[dict[str, Any]]] = [
@@ -41,6 +42,32 @@ def test_a_conversation_becomes_what_transformers_makes_of_it(
     assert codec.render_chat(messages) == list(ids)
     for message in messages:
         assert codec.encode(message["content"]) == reference(message["content"])["input_ids"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ bos_token }}{% for message in messages %}\n  {% if message.role == 'user' %}\n"
+        "[U] {{ message.content | trim }}\n  {%- elif loop.last %} !{% endif %}\n{% endfor %}\n",
+        "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
+        "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{{ ns.last }}"
+        "{% for m in messages[::-1] %}{{ m | tojson(indent=2) }}{% if not loop.last %},{% endif %}"
+        "{% endfor %}{{ eos_token }}",
+        "{% macro turn(m) %}<{{ m.role }}>{{ m.content.split('\n')[-1] }}{% endmacro %}"
+        "{% for m in messages %}{{ turn(m) ~ loop.index * 2 }}{% continue %}never{% endfor %}"
+        "{% if tools %}T{% endif %}{{ messages | map(attribute='role') | unique | join('/') }}"
+        "{% generation %}{{ messages[0]['content'].replace('a', '<<') }}{% endgeneration %}",
+    ],
+)
+def test_templates_render_as_in_transformers(codec: TextCodec, source: str) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    for messages in CONVERSATIONS:
+        (expected,), _ = render_jinja_template(
+            [messages], chat_template=source, add_generation_prompt=True, **tokens
+        )
+        assert ChatTemplate(source, tokens).render(messages) == expected
 
 
 def test_text_survives_encoding(codec: TextCodec) -> None:
