@@ -34,9 +34,10 @@ def up(
 
     Only what is missing is done. Needs no network once the demo model has been fetched.
     """
+    settings = StackSettings(_paths(state), port, dagster_port)
     from lifecycle.stack.up import Up
 
-    Up(StackSettings(_paths(state), port, dagster_port), Report()).run()
+    Up(settings, Report()).run()
 
 
 @stack_app.command()
