@@ -55,11 +55,6 @@ class Answer:
         """Response headers that name the version."""
         return {MODEL_VERSION_HEADER: self.model.short}
 
-    @property
-    def size(self) -> int:
-        """Number of sequences."""
-        return len(self._meters)
-
     def usage(self) -> Usage:
         """Tokens so far, of all sequences."""
         prompt = sum(meter.prompt_tokens for meter in self._meters)
