@@ -1,0 +1,35 @@
+"""Where the stack runs is checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lifecycle.stack.dagster_home import code_server_socket, prepare, read_environment
+from lifecycle.stack.settings import StackSettings
+from registry.errors import InputError
+from registry.paths import StatePaths
+
+
+@pytest.mark.parametrize("ports", [(0, 3000), (8000, 70000), (-1, 3000), (8000, 8000)])
+def test_impossible_ports_are_refused(tmp_path: Path, ports: tuple[int, int]) -> None:
+    with pytest.raises(InputError) as refused:
+        StackSettings(StatePaths(tmp_path), *ports)
+    assert "PORT" in refused.value.where
+
+
+def test_the_dagster_home_points_at_the_code_server_and_no_telemetry(tmp_path: Path) -> None:
+    settings = StackSettings(StatePaths(tmp_path).create(), 8001, 3001)
+    workspace = prepare(settings)
+    assert str(code_server_socket(settings)) in workspace.read_text()
+    assert "telemetry: {enabled: false}" in (tmp_path / "dagster" / "dagster.yaml").read_text()
+    assert (tmp_path / "dagster" / "storage").exists() or list((tmp_path / "dagster").rglob("*.db"))
+
+
+def test_the_environment_of_the_last_start_is_remembered(tmp_path: Path) -> None:
+    settings = StackSettings(StatePaths(tmp_path).create(), 8001, 3001)
+    assert read_environment(settings) == {}
+    prepare(settings)
+    assert read_environment(settings) == settings.environment
+    assert read_environment(settings)["IRONWORKS_PORT"] == "8001"
