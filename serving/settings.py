@@ -44,7 +44,13 @@ class Settings(BaseSettings):
     """torch intra-op threads of an engine; 0 leaves torch's choice."""
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     drain_seconds: float = Field(default=30.0, ge=0)
-    """How long running requests may take to end at SIGTERM or after a swap."""
+    """How long running requests may take to end at SIGTERM."""
+    swap_drain_seconds: float = Field(default=900.0, ge=0)
+    """How long requests on a replaced version may take to end before they are cut.
+
+    Far longer than at SIGTERM: nobody waits for a swap to end, the new version serves
+    already, and a cut request is a failed request.
+    """
     heartbeat_seconds: float = Field(default=10.0, gt=0)
     """How often a live load renews its lease in the registry."""
     engine_silence_seconds: float = Field(default=120.0, gt=0)

@@ -77,7 +77,7 @@ class Hub:
         loader = Loader(self._settings, facts, self._recorder, self._command)
         for name in self._settings.models:
             version = await self._aliased(name)
-            self._models[name] = ServedModel(version, loader, self._settings.drain_seconds)
+            self._models[name] = ServedModel(version, loader, self._settings.swap_drain_seconds)
         self._heartbeat = asyncio.create_task(self._beat(), name="load-heartbeat")
         for model in self._models.values():
             await model.start()

@@ -163,7 +163,7 @@ def test_requests_that_outlast_the_drain_are_cut_with_a_clear_error(world):
     world.script(token_seconds=0.01)
 
     async def body() -> None:
-        async with world.hub(drain_seconds=0.1) as hub:
+        async with world.hub(swap_drain_seconds=0.1) as hub:
             slow = asyncio.create_task(answer(hub, 5, 100_000))
             await until(lambda: hub.models()[0].leases == 1)
             report = await hub.swap(f"{MODEL}@v2")
