@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psutil
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -19,14 +20,23 @@ class PoolLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     is_sliding = False
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, layers: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.rows = rows
+        self.layers = layers
         self.targets: torch.Tensor | None = None
         """int64 [T]: rows that the step's tokens go to."""
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocate for the heads and dtype the model really uses, on its device."""
+        """Allocate for the heads and dtype the model really uses, on its device.
+
+        Raises:
+            MemoryError: the whole pool would exceed the host's free memory.
+        """
+        per_row = key_states[0, :, 0].nbytes + value_states[0, :, 0].nbytes
+        if key_states.device.type == "cpu":
+            # The kernel promises more than it has, and kills whoever takes it at its word.
+            _require_free(self.layers * self.rows * per_row)
         # Not zeroed: only rows that were written are ever read, and on CPU the pages of
         # rows never written cost nothing.
         self.keys = key_states.new_empty((self.rows, key_states.shape[1], key_states.shape[3]))
@@ -60,12 +70,18 @@ class PoolLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return self.rows
 
 
+def _require_free(size: int) -> None:
+    free = psutil.virtual_memory().available
+    if size > free:
+        raise MemoryError(f"{size} bytes of keys and values, {free} bytes free")
+
+
 class KvPool(Cache):
     """The pool of a model with ``layers`` layers: ``slots`` × ``slot_length`` rows each."""
 
     def __init__(self, layers: int, slots: int, slot_length: int) -> None:
         self.slot_length = slot_length
-        self.pool_layers = [PoolLayer(slots * slot_length) for _ in range(layers)]
+        self.pool_layers = [PoolLayer(slots * slot_length, layers) for _ in range(layers)]
         super().__init__(layers=list(self.pool_layers))
 
     def write_to(self, rows: torch.Tensor) -> None:

@@ -134,7 +134,7 @@ def _limits(loaded: LoadedModel, max_model_len: int) -> ModelLimits:
 def _warm(runner: ModelRunner, limits: ModelLimits) -> float:
     try:
         return check_hooks(runner, limits)
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except MemoryError as error:
         slots = runner.pool.pool_layers[0].rows // runner.pool.slot_length
         raise InputError(
             f"the KV pool of {slots} × {limits.max_model_len} tokens does not fit into memory",

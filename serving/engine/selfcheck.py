@@ -33,14 +33,16 @@ def check_hooks(runner: ModelRunner, limits: ModelLimits) -> float:
 
     Raises:
         CheckpointError: they differ, or the model does not run with the hooks.
+        MemoryError: the KV pool does not fit.
     """
     try:
         return _compare(runner, limits)
     except IronworksError:
         raise
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+        # Neither allocator's error has a type of its own below RuntimeError on CPU.
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
         text = str(error).partition("\n")[0][:200]
         raise _refusal(f"{type(error).__name__} in its first step: {text}") from error
 

@@ -109,8 +109,8 @@ def _silence() -> None:
     warnings.filterwarnings("ignore")
     from transformers.utils import logging as transformers_logging
 
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.getLogger("accelerate").setLevel(logging.ERROR)
 
 
