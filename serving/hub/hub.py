@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import structlog
-from registry.store import Registry, Version
 
 from registry.errors import InputError, NotFoundError
+from registry.store import Registry, Version
 from serving.engine.messages import EngineStats
 from serving.hub.device import resolve_device
 from serving.hub.errors import EngineUnavailableError

@@ -10,9 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from registry.loads import LoadIdentity
-
 import serving
+from registry.loads import LoadIdentity
 from serving.engine.messages import Hello
 from serving.settings import Settings
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from registry.store import Version
-
 from serving.engine.messages import EngineStats, Ready, SamplingParams, TokenOutput
 from serving.hub.engine_client import EngineClient
 from serving.hub.load_record import LoadRecord

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
-from registry.store import Version
 
 from registry.errors import CheckpointError, InputError, IntegrityError, IronworksError
 from registry.paths import StatePaths
+from registry.store import Version
 from serving.engine.messages import FileDigest, Load, LoadFailed, Progress, Verified
 from serving.hub.engine_client import EngineClient, SilenceLimits
 from serving.hub.identity import ReplicaFacts

@@ -114,14 +114,17 @@ class ServedModel:
                 where=self.name,
                 fix="wait for it to end (GET /status shows it), then try again",
             )
-        old_version = self._target
+        report = SwapReport.between(version, self._target)
         if self._current is not None and self._current.digest == version.digest:
-            return SwapReport.between(version, old_version)
+            return report
         self._swapping = True
         try:
-            return await self._replace(version, old_version)
+            new, old = await self._flip(version)
         finally:
+            # Not held while the old version drains: a rollback must not wait for that.
             self._swapping = False
+        report = replace(report, changed=True, seconds=dict(new.facts.seconds))
+        return report if old is None else await self._retire(old, report)
 
     async def close(self, reason: str) -> None:
         """End every engine; each is recorded as unloaded."""
@@ -167,35 +170,38 @@ class ServedModel:
             ],
         }
 
-    async def _replace(self, version: Version, old_version: Version) -> SwapReport:
+    async def _flip(self, version: Version) -> tuple[LoadedEngine, LoadedEngine | None]:
+        """Load ``version`` and make it current; the new engine and the one it replaced."""
         if self._current is None:
             # An operator's choice goes before the attempts to bring the old version back.
             await _cancel(self._keeper)
         try:
             new = await self._load(version)
         except BaseException:
-            if self._current is None and self._state != "stopped":
+            if self._state != "stopped" and (self._keeper is None or self._keeper.done()):
                 self._keeper = asyncio.create_task(self._keep(None))
             raise
         old, old_keeper = self._current, self._keeper
         self._install(new)
-        await _cancel(old_keeper)
-        flipped = time.monotonic()
-        cut = released = 0
         if old is not None:
             self._retiring.add(old)
-            await old.record.retired()
-            cut = await old.wait_idle(self._drain_seconds)
-            released = resident_bytes(old.pid)
-            await old.unload(f"replaced by {version.name}")
-            self._retiring.discard(old)
+        await _cancel(old_keeper)
+        return new, old
+
+    async def _retire(self, old: LoadedEngine, report: SwapReport) -> SwapReport:
+        """Let the requests of ``old`` end, then end it; the report with what that took."""
+        flipped = time.monotonic()
+        await old.record.retired()
+        cut = await old.wait_idle(self._drain_seconds)
+        released = resident_bytes(old.pid)
+        await old.unload(f"replaced by {report.model}@{report.version}")
+        self._retiring.discard(old)
         return replace(
-            SwapReport.between(version, old_version),
-            changed=True,
-            seconds={**new.facts.seconds, "drain": time.monotonic() - flipped},
+            report,
+            seconds={**report.seconds, "drain": time.monotonic() - flipped},
             cut_requests=cut,
             released_bytes=released,
-            old_engine_gone=old is None or not psutil.pid_exists(old.pid),
+            old_engine_gone=not psutil.pid_exists(old.pid),
         )
 
     def _install(self, engine: LoadedEngine) -> None:

@@ -312,6 +312,41 @@ def test_the_old_engine_may_die_while_the_new_one_loads(world):
     run(body)
 
 
+def test_the_old_engine_may_die_while_a_swap_fails(world):
+    async def body() -> None:
+        async with world.hub() as hub:
+            world.script(load_seconds=1.0, fail_load="bad_checkpoint")
+            swap = asyncio.create_task(hub.swap(f"{MODEL}@v2"))
+            await until(lambda: len(world.bodies("load.started")) == 2)
+            world.script()
+            os.kill(hub.models()[0].engine_pid, signal.SIGKILL)
+            with pytest.raises(CheckpointError):
+                await swap
+            await until(lambda: hub.ready().ok)
+            assert await answer(hub) == "v1"
+            await asyncio.sleep(1.5)  # a second attempt to bring it back would show by now
+            assert hub.models()[0].restarts == 1 and len(engines()) == 1
+
+    run(body)
+
+
+def test_a_rollback_does_not_wait_for_the_drain_of_what_it_undoes(world):
+    world.script(token_seconds=0.01)
+
+    async def body() -> None:
+        async with world.hub() as hub:
+            async with hub.lease(MODEL):
+                forward = asyncio.create_task(hub.swap(f"{MODEL}@v2"))
+                await until(lambda: hub.models()[0].version == "v2")
+                assert (await hub.swap(f"{MODEL}@v1")).changed
+                assert await answer(hub) == "v1"
+                assert not forward.done()
+            assert (await forward).cut_requests == 0
+            assert len(engines()) == 1
+
+    run(body)
+
+
 def test_closing_during_a_load_ends_it_and_leaves_no_load_open(world):
     async def body() -> None:
         async with world.hub() as hub:
