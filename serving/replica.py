@@ -17,9 +17,9 @@ from typing import Any
 import structlog
 import uvicorn
 import uvloop
-from registry.store import Registry
 
 from registry.paths import StatePaths
+from registry.store import Registry
 from serving.api.admin import create_admin_app
 from serving.api.app import create_app
 from serving.client import admin_socket_path
