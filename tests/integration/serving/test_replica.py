@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from registry.store import Registry
 
 from registry.errors import IntegrityError
 from registry.paths import StatePaths
+from registry.store import Registry
 from tests.support.checkpoints import flip_byte, perturbed_copy
 from tests.support.registered import add_version, promote
 from tests.support.replica import Replica, running_replica
