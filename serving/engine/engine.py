@@ -128,8 +128,7 @@ class Engine:
 
     def _fail(self, spans: list[Span], error: Exception) -> list[RequestFailed]:
         self._failed_in_a_row += 1
-        # The text of the error may hold tensors' values: its type and place are enough.
-        log.error("step failed", error=type(error).__name__, requests=len(spans))
+        log.error("step failed", requests=len(spans), exc_info=error)
         if self._failed_in_a_row >= MAX_CONSECUTIVE_FAILURES:
             raise EngineBroken(f"{self._failed_in_a_row} steps failed in a row") from error
         for span in spans:

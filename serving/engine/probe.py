@@ -18,9 +18,9 @@ from registry.checkpoint_files import check_checkpoint
 from registry.errors import IronworksError
 from serving.engine.engine import Engine
 from serving.engine.loading import ModelLoad
-from serving.engine.log import configure_logging
 from serving.engine.messages import Generate, Load, SamplingParams
 from serving.loading.inventory import digests_of
+from serving.telemetry.logging import configure_logging
 from serving.text.codec import TextCodec
 
 # The hooks' self-check packs two sequences; the prompt needs one slot.
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--json", action="store_true", help="a JSON line (the only format)")
     arguments = parser.parse_args()
-    configure_logging()
+    configure_logging("probe")
     try:
         report = probe(arguments.directory, arguments.prompt, arguments.max_tokens)
     except IronworksError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from serving.engine.channel import Channel, PeerGone
-from serving.engine.log import configure_logging
+from serving.telemetry.logging import configure_logging
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,9 @@ def main() -> int:
     die_with_parent()
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
-    configure_logging()
+    configure_logging("engine")
+    structlog.contextvars.bind_contextvars(pid=os.getpid())
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a model is its directory; nothing may be fetched
     try:
         channel = Channel.connect(path)
     except OSError as error:

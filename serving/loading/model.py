@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +57,8 @@ def build_model(
     if CONFIG not in checkpoint.documents:
         raise CheckpointError("the model has no config.json", where=CONFIG)
     generation = _document(checkpoint, GENERATION)
-    model = _empty_model(raw, _target_dtype(raw, dtype), attention)
+    target = _target_dtype(raw, checkpoint.tensors, dtype)
+    model = _empty_model(raw, target, attention)
     _assign(model, checkpoint.tensors)
     torch.nn.Module.to(model, device)
     model.train(False).requires_grad_(False)
@@ -84,10 +86,12 @@ def _document(checkpoint: CheckpointBytes, name: str) -> dict[str, Any]:
     return value
 
 
-def _target_dtype(raw: dict[str, Any], dtype: str) -> torch.dtype:
-    stored = raw.get("dtype", raw.get("torch_dtype", "float32"))
-    wanted = stored if dtype == "auto" else dtype
-    if wanted not in _DTYPES:
+def _target_dtype(raw: dict[str, Any], tensors: dict[str, torch.Tensor], dtype: str) -> torch.dtype:
+    wanted: object = dtype
+    if dtype == "auto":
+        # "torch_dtype" is the key that transformers wrote before its version 5.
+        wanted = raw.get("dtype") or raw.get("torch_dtype") or _most_common_dtype(tensors)
+    if not isinstance(wanted, str) or wanted not in _DTYPES:
         allowed = ", ".join(_DTYPES)
         raise InputError(
             f"dtype {str(wanted)[:40]} can't be served",
@@ -95,6 +99,13 @@ def _target_dtype(raw: dict[str, Any], dtype: str) -> torch.dtype:
             fix=f"use one of {allowed}",
         )
     return _DTYPES[wanted]
+
+
+def _most_common_dtype(tensors: dict[str, torch.Tensor]) -> str:
+    elements: Counter[torch.dtype] = Counter()
+    for tensor in tensors.values():
+        elements[tensor.dtype] += tensor.numel()
+    return str(elements.most_common(1)[0][0]).removeprefix("torch.") if elements else "float32"
 
 
 def _empty_model(raw: dict[str, Any], dtype: torch.dtype, attention: str) -> PreTrainedModel:

@@ -86,6 +86,15 @@ def test_the_dtype_asked_for(read: Callable[[str], CheckpointBytes], dtype: str)
     assert loaded.weight_bytes == loaded.parameters * wanted.itemsize
 
 
+def test_a_config_without_a_dtype_keeps_the_tensors_own(
+    read: Callable[[str], CheckpointBytes],
+) -> None:
+    halved = read("llama")
+    for name, tensor in halved.tensors.items():
+        halved.tensors[name] = tensor.half()
+    assert build(changed_config(halved, dtype=None)).dtype == "float16"
+
+
 def test_an_unknown_dtype_is_refused(read: Callable[[str], CheckpointBytes]) -> None:
     with pytest.raises(InputError) as caught:
         build(read("llama"), "int3")
