@@ -118,9 +118,12 @@ class Aliases:
                     where=f"{target.model}:{alias}",
                     fix="run the gates again; see: ironworks registry gates " + target.name,
                 )
+            rule = policy.rule(alias)
             body: dict[str, Json] = {
                 "reason": reason,
                 "policy": policy.digest,
+                # The rule itself, so that the log tells what was asked for at the time.
+                "rule": {"gates": rule.gates, "max_age_seconds": rule.max_age_seconds},
                 "gates": [result.id for result in judgement.used],
             }
             return self._move(connection, "alias.moved", current, target, alias, actor, body)

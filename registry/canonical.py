@@ -15,6 +15,8 @@ from registry.errors import InputError
 ALLOWED = "null, true/false, integers, strings, lists and objects"
 MAX_INTEGER = 2**53 - 1
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
 Json = None | bool | int | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
@@ -26,8 +28,7 @@ def canonical(value: Json) -> bytes:
             surrogate, or a value that isn't JSON; ``where`` is its path in ``value``.
     """
     _check(value, "$")
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _check(value: object, where: str) -> None:
@@ -39,8 +40,12 @@ def _check(value: object, where: str) -> None:
                 "an integer is beyond 2^53 - 1", where=where, fix="write it as a decimal string"
             )
     elif isinstance(value, str):
-        if any("\ud800" <= char <= "\udfff" for char in value):
-            raise InputError("a string holds a lone surrogate (not valid UTF-8)", where=where)
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                "a string holds a lone surrogate (not valid UTF-8)", where=where
+            ) from error
     elif isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str) or not key.isascii():

@@ -35,7 +35,8 @@ class Meter:
         if self._progress is None:
             return
         with self._lock:
-            self._done += count
+            # Mending a damaged file reads it twice; a bar must not pass its end.
+            self._done = min(self._done + count, self._total)
             now = time.monotonic()
             if now < self._next and self._done < self._total:
                 return

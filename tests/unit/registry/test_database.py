@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -157,6 +158,19 @@ def test_readers_do_not_see_half_a_transaction(registry: Registry) -> None:
         with registry.database.read() as other:
             assert registry.audit.head(other).seq == 0
     assert registry.audit.head().seq == 1
+
+
+def test_threads_share_one_registry(registry: Registry) -> None:
+    def append(number: int) -> int:
+        with registry.database.write() as connection:
+            actor = f"thread-{number % 8}"
+            registry.audit.append(connection, kind="k", actor=actor, subject="s", body={})
+        return registry.audit.head().seq
+
+    with ThreadPoolExecutor(8) as pool:
+        seen = list(pool.map(append, range(40)))
+    assert max(seen) == 40
+    assert registry.audit.verify().rows == 40
 
 
 def test_a_full_database_says_so_and_loses_nothing(registry: Registry) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from registry.errors import (
     NotFoundError,
     PolicyError,
 )
-from registry.gates import Outcome
+from registry.gates import Outcome, judge
 from registry.policy import SPINE_GATES
 from registry.store import Alias, Registry, Version
 from tests.support.checkpoints import flip_byte
@@ -72,6 +71,7 @@ def test_a_promotion_is_on_record_with_its_reasons(registry: Registry, add: Add)
         "revision": 1,
         "reason": "release",
         "policy": registry.policy.digest,
+        "rule": {"gates": list(SPINE_GATES), "max_age_seconds": 30 * 86_400},
         "gates": ids,
     }
 
@@ -123,15 +123,14 @@ def test_a_changed_policy_asks_for_fresh_results(registry: Registry, add: Add) -
 
 def test_results_expire(registry: Registry, add: Add) -> None:
     add("tiny@v1")
-    write_policy(registry, ["integrity"], 1)
-    registry.record_gate(
-        "tiny@v1", gate="integrity", outcome="pass", numbers={}, actor="run", run_id="r"
-    )
-    result = registry.gates("tiny@v1")[0]
-    assert result.expires_us - result.recorded_us <= 1_000_000
-    time.sleep(1.1)
-    with pytest.raises(PolicyError, match="integrity: expired at "):
-        promote(registry, "tiny@v1")
+    write_policy(registry, ["integrity"], 3600)
+    gate(registry, "tiny@v1", "integrity")
+    (result,) = results = registry.gates("tiny@v1")
+    assert abs(result.expires_us - result.recorded_us - 3_600_000_000) < 60_000_000
+    end = min(result.expires_us, result.recorded_us + 3_600_000_000)
+    assert judge(results, registry.policy, "production", end - 1).reasons == ()
+    (reason,) = judge(results, registry.policy, "production", end).reasons
+    assert reason.startswith("integrity: expired at ")
 
 
 @pytest.mark.parametrize(
