@@ -19,6 +19,8 @@ def open_device(name: str, threads: int) -> torch.device:
     """
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"{device.type} is no device that models are served on")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         text = str(error).partition("\n")[0][:120]

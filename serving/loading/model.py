@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from accelerate import init_empty_weights  # type: ignore[import-untyped]
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from registry.errors import CheckpointError, InputError
@@ -69,7 +70,7 @@ def build_model(
         architecture=type(model).__name__,
         dtype=str(model.dtype).removeprefix("torch."),
         vocab_size=config.vocab_size,
-        context_length=config.max_position_embeddings,
+        context_length=_context_length(config),
         eos_token_ids=_eos_token_ids(generation, raw),
         parameters=sum(tensor.numel() for tensor in weights.values()),
         weight_bytes=sum(tensor.nbytes for tensor in weights.values()),
@@ -127,6 +128,10 @@ def _empty_model(raw: dict[str, Any], dtype: torch.dtype, attention: str) -> Pre
             model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 config, dtype=dtype, attn_implementation=attention
             )
+    except KeyError as error:
+        if error.args != (attention,):
+            raise _unsupported(f"its configuration lacks {str(error)[:80]}") from error
+        raise _unsupported(f"{model_type} has an attention of its own") from error
     except Exception as error:
         # transformers raises anything from KeyError to its own validation errors here.
         text = str(error).partition("\n")[0][:200]
@@ -142,6 +147,10 @@ def _assign(model: PreTrainedModel, tensors: dict[str, torch.Tensor]) -> None:
     wanted = model.state_dict()
     tied: dict[str, str] = dict(model.all_tied_weights_keys)
     _drop_copies_of_tied(tensors, tied)
+    if not _has_all(wanted, tensors, tied) and get_model_conversion_mapping(
+        model, add_legacy=False
+    ):
+        raise _unsupported("transformers re-arranges its weights while loading, we don't")
     _check_names(wanted, tensors, tied)
     state = {}
     for name in list(tensors):
@@ -174,6 +183,12 @@ def _drop_copies_of_tied(tensors: dict[str, torch.Tensor], tied: dict[str, str])
             del tensors[name]
 
 
+def _has_all(
+    wanted: dict[str, Any], tensors: dict[str, torch.Tensor], tied: dict[str, str]
+) -> bool:
+    return wanted.keys() <= tensors.keys() | tied.keys()
+
+
 def _check_names(
     wanted: dict[str, Any], tensors: dict[str, torch.Tensor], tied: dict[str, str]
 ) -> None:
@@ -193,6 +208,21 @@ def _check_names(
                 where=CONFIG,
                 fix="take config.json and weights from the same model",
             )
+
+
+def _context_length(config: PreTrainedConfig) -> int:
+    """Longest sequence that the model can be served with, tokens.
+
+    Two rotary scalings depend on the longest sequence of a batch, so that one request would
+    change the numbers of another. Their models are served up to where the scaling begins.
+    """
+    length = getattr(config, "max_position_embeddings", None)
+    if not isinstance(length, int) or length < 2:
+        raise _unsupported("config.json does not say how long its context is")
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ("dynamic", "longrope"):
+        return min(length, int(rope.get("original_max_position_embeddings") or length))
+    return length
 
 
 def _eos_token_ids(generation: dict[str, Any], raw: dict[str, Any]) -> tuple[int, ...]:

@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from transformers import BloomConfig, MistralConfig
+from transformers import (
+    BloomConfig,
+    FalconConfig,
+    Lfm2Config,
+    MistralConfig,
+    MixtralConfig,
+    PreTrainedConfig,
+)
 
 from registry.errors import CheckpointError, InputError
 from serving.engine.loading import ModelLoad
@@ -74,10 +81,27 @@ def test_a_sliding_window_is_refused_and_not_ignored(tmp_path: Path) -> None:
         in_process(load_request(directory))
 
 
-def test_an_attention_that_bypasses_the_hook_is_refused(tmp_path: Path) -> None:
-    config = BloomConfig(vocab_size=199, hidden_size=48, n_layer=2, n_head=4)
-    with pytest.raises(CheckpointError, match="can't be served"):
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (BloomConfig(vocab_size=199, hidden_size=48, n_layer=2, n_head=4), "attention of its own"),
+        (
+            FalconConfig(
+                vocab_size=199, hidden_size=48, num_hidden_layers=2, num_attention_heads=4
+            ),
+            "attention of its own",
+        ),
+        (MixtralConfig(**SHAPE, num_local_experts=4), "re-arranges its weights"),
+        (Lfm2Config(**SHAPE, layer_types=["conv", "full_attention", "conv"]), "conv state"),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+def test_an_architecture_that_the_hooks_do_not_carry_is_refused_with_the_reason(
+    tmp_path: Path, config: PreTrainedConfig, why: str
+) -> None:
+    with pytest.raises(CheckpointError, match=why) as caught:
         in_process(load_request(save_tiny(config, tmp_path)))
+    assert "can't be served" in caught.value.what
 
 
 @pytest.mark.parametrize(
@@ -88,6 +112,7 @@ def test_an_attention_that_bypasses_the_hook_is_refused(tmp_path: Path) -> None:
         ({"max_model_len": 1}, "max_model_len"),
         ({"threads": -3}, "threads"),
         ({"device": "gpu"}, "device"),
+        ({"device": "meta"}, "device"),
         ({"dtype": "int3"}, "dtype"),
     ],
 )

@@ -95,6 +95,17 @@ def test_a_config_without_a_dtype_keeps_the_tensors_own(
     assert build(changed_config(halved, dtype=None)).dtype == "float16"
 
 
+def test_a_rope_that_depends_on_the_batch_is_served_up_to_where_it_scales(
+    read: Callable[[str], CheckpointBytes],
+) -> None:
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+    scaled = changed_config(
+        read("llama"), rope_parameters=rope | {"original_max_position_embeddings": 128}
+    )
+    assert build(read("llama")).context_length == 512
+    assert build(scaled).context_length == 128
+
+
 def test_an_unknown_dtype_is_refused(read: Callable[[str], CheckpointBytes]) -> None:
     with pytest.raises(InputError) as caught:
         build(read("llama"), "int3")
