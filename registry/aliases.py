@@ -6,7 +6,6 @@ rollback walks back along is the log itself.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, insert, select, update
 
+from registry.alias_history import earlier_holder
 from registry.audit import AuditLog, check_text
 from registry.canonical import Json
 from registry.clock import now_us
@@ -23,7 +23,7 @@ from registry.gates import Gates, judge
 from registry.names import check_alias, check_name
 from registry.policy import Policy
 from registry.schema import alias as alias_table
-from registry.schema import audit_event, blob, version_file
+from registry.schema import blob, version_file
 from registry.versions import Version, Versions
 
 
@@ -165,7 +165,7 @@ class Aliases:
             if before is None:
                 raise NotFoundError("the alias points nowhere", where=f"{model}:{alias}")
             wanted = self._versions.get(to, connection).digest if to else None
-            digest = _earlier(connection, model, alias, wanted)
+            digest = earlier_holder(connection, model, alias, wanted)
             target = self._versions.get(digest, connection)
         if problems := check(target):
             raise IntegrityError(
@@ -270,36 +270,3 @@ def _refuse_damaged(connection: Connection, target: Version) -> None:
             where=target.name,
             fix="add the same checkpoint again to restore them",
         )
-
-
-def _earlier(connection: Connection, model: str, alias: str, wanted: str | None) -> str:
-    """Return the digest to roll back to: ``wanted`` if it ever held the alias, else the last.
-
-    A rollback takes the versions it passes over out of the line, so that rolling back
-    twice goes back two versions and not forth again.
-    """
-    rows = connection.execute(
-        select(audit_event.c.kind, audit_event.c.body)
-        .where(audit_event.c.subject == f"{model}:{alias}")
-        .order_by(audit_event.c.seq)
-    ).all()
-    line: list[str] = []
-    held: set[str] = set()
-    for row in rows:
-        to = str(json.loads(row.body)["to"])
-        if row.kind == "alias.rolled_back" and to in line:
-            del line[len(line) - line[::-1].index(to) :]
-        else:
-            line.append(to)
-        held.add(to)
-    if wanted is not None:
-        if wanted not in held:
-            raise NotFoundError(
-                f"{wanted[:12]} never held this alias",
-                where=f"{model}:{alias}",
-                fix="a version that never held it is promoted, not rolled back to",
-            )
-        return wanted
-    if len(line) < 2:
-        raise NotFoundError("there is no earlier version", where=f"{model}:{alias}")
-    return line[-2]

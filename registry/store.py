@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -14,13 +12,14 @@ from registry.blobs import BlobStore
 from registry.database import Database
 from registry.errors import DatabaseError
 from registry.gates import GateResult, Gates, Number, Outcome
-from registry.hashing import hash_tree, threads
+from registry.hashing import hash_tree
+from registry.ingest import IngestResult, ingest
 from registry.integrity import Integrity
 from registry.loads import LoadLog
-from registry.manifest import FileEntry, Manifest, manifest_of
+from registry.manifest import Manifest, manifest_of
 from registry.migrate import migrate
 from registry.policy import Policy, load_policy
-from registry.progress import Meter, Progress
+from registry.progress import Progress
 from registry.queries import Queries
 from registry.safe_files import list_files
 from registry.versions import Version, Versions
@@ -29,15 +28,6 @@ from registry.views import Views
 __all__ = ["ANY", "Alias", "GateResult", "IngestResult", "Registry", "Version"]
 
 DATABASE_FILE = "registry.db"
-
-
-@dataclass(frozen=True)
-class IngestResult:
-    """What an ingest did: blobs copied, blobs that were there and whole, bytes copied."""
-
-    new_blobs: int
-    reused_blobs: int
-    bytes_written: int
 
 
 class Registry:
@@ -140,24 +130,7 @@ class Registry:
             IntegrityError: a file doesn't have the manifest's digest any more.
             DatabaseError: the store can't be written, for example because it is full.
         """
-        meter = Meter(progress, "store", manifest.size)
-        unique = list({entry.sha256: entry for entry in manifest.files}.values())
-
-        repaired: set[str] = set()
-
-        def store(entry: FileEntry) -> bool:
-            if self._blobs.path(entry.sha256).exists():
-                if self._blobs.problem(entry, meter) is None:
-                    return False
-                repaired.add(entry.sha256)
-            self._blobs.put(directory / entry.path, entry, meter)
-            return True
-
-        with ThreadPoolExecutor(threads(len(unique)), thread_name_prefix="ingest") as pool:
-            written = list(pool.map(store, unique))
-        self._versions.add_blobs(unique, repaired)
-        copied = [entry.size for entry, new in zip(unique, written, strict=True) if new]
-        return IngestResult(len(copied), len(unique) - len(copied), sum(copied))
+        return ingest(self._blobs, self._versions, directory, manifest, progress)
 
     def register(
         self, manifest: Manifest, *, model: str, version: str, actor: str, source: str
