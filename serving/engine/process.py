@@ -45,8 +45,13 @@ def main() -> int:
 
 def _run(channel: Channel) -> int:
     # torch and transformers take seconds to import: only after the API knows who connected.
+    from transformers.utils import logging as transformers_logging
+
     from serving.engine.service import EngineService, LoadRefused, ShutdownRequested
 
+    # Its warnings become lines of our log, instead of free text between them.
+    transformers_logging.disable_default_handler()
+    transformers_logging.enable_propagation()
     try:
         EngineService(channel).run()
     except (ShutdownRequested, PeerGone) as ended:

@@ -128,11 +128,9 @@ def _empty_model(raw: dict[str, Any], dtype: torch.dtype, attention: str) -> Pre
             model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 config, dtype=dtype, attn_implementation=attention
             )
-    except KeyError as error:
-        if error.args != (attention,):
-            raise _unsupported(f"its configuration lacks {str(error)[:80]}") from error
-        raise _unsupported(f"{model_type} has an attention of its own") from error
     except Exception as error:
+        if isinstance(error, KeyError) and error.args == (attention,):
+            raise _unsupported(f"{model_type} has an attention of its own") from error
         # transformers raises anything from KeyError to its own validation errors here.
         text = str(error).partition("\n")[0][:200]
         raise _unsupported(f"transformers can't make the model: {text}") from error
