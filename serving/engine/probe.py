@@ -17,7 +17,7 @@ from typing import Any
 from registry.checkpoint_files import check_checkpoint
 from registry.errors import IronworksError
 from serving.engine.engine import Engine
-from serving.engine.loading import ModelLoad
+from serving.engine.environment import prepare_environment
 from serving.engine.messages import Generate, Load, SamplingParams
 from serving.loading.inventory import digests_of
 from serving.telemetry.logging import configure_logging
@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="a JSON line (the only format)")
     arguments = parser.parse_args()
     configure_logging("probe")
+    prepare_environment()
     try:
         report = probe(arguments.directory, arguments.prompt, arguments.max_tokens)
     except IronworksError as error:
@@ -59,6 +60,8 @@ def probe(directory: Path, prompt: str, max_tokens: int) -> dict[str, Any]:
         CheckpointError: the directory can't be loaded.
         IronworksError: the model loads but gives no answer.
     """
+    from serving.engine.loading import ModelLoad  # torch: after prepare_environment()
+
     started = time.monotonic()
     facts = check_checkpoint(directory)
     codec = TextCodec.from_directory(directory)

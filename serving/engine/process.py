@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from serving.engine.channel import Channel, PeerGone
+from serving.engine.environment import prepare_environment
 from serving.telemetry.logging import configure_logging
 
 log = structlog.get_logger(__name__)
@@ -34,7 +35,7 @@ def main() -> int:
         signal.signal(ignored, signal.SIG_IGN)
     configure_logging("engine")
     structlog.contextvars.bind_contextvars(pid=os.getpid())
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a model is its directory; nothing may be fetched
+    prepare_environment()
     try:
         channel = Channel.connect(path)
     except OSError as error:
