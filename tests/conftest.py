@@ -26,5 +26,7 @@ def demo_model_dir() -> Path:
     configured = os.environ.get("IRONWORKS_TEST_MODEL")
     directory = Path(configured) if configured else REPOSITORY / "var" / "demo" / "model"
     if not (directory / "config.json").is_file():
-        pytest.fail(f"no demo model in {directory}: run `make test`, which fetches it", pytrace=False)
+        pytest.fail(
+            f"no demo model in {directory}: run `make test`, which fetches it", pytrace=False
+        )
     return directory
