@@ -28,7 +28,7 @@ def parse_time(text: str) -> int:
     if text.lower() == "now":
         return now_us()
     try:
-        if re.fullmatch(r"\d{1,11}(\.\d{1,6})?", text):
+        if re.fullmatch(r"\d{1,11}(\.\d{1,9})?", text):
             return int(Decimal(text) * 1_000_000)
         moment = datetime.fromisoformat(text)
     except ValueError as error:

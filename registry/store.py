@@ -191,10 +191,15 @@ class Registry:
 
         Raises:
             PolicyError: names each gate that is missing, failed or expired.
-            IntegrityError: a stored file is known to be damaged.
+            IntegrityError: a stored file is damaged. All are re-hashed first: a gate's
+                result says what they were then, not what they are now.
             ConflictError: the alias is not where ``expected`` says.
             NotFoundError: there is no such version.
         """
+        target = self.version(ref)
+        current = self.alias(target.model, alias)
+        if current is None or current.digest != target.digest:
+            self.check_integrity(target.digest)  # marks what is damaged, which is then refused
         return self._aliases.promote(
             ref, alias=alias, actor=actor, reason=reason, policy=self.policy, expected=expected
         )
