@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, select
 
 from registry.audit import LogHead
 from registry.progress import Progress
-from registry.schema import alias, gate_result, load, version
+from registry.schema import alias, desired_replica, gate_result, load, version
 from registry.store import Registry
 
 
@@ -54,6 +54,7 @@ class _Expected:
     aliases: dict[str, Any] = field(default_factory=dict)
     gates: dict[str, Any] = field(default_factory=dict)
     loads: dict[str, Any] = field(default_factory=dict)
+    replicas: dict[str, Any] = field(default_factory=dict)
 
 
 def _replay(registry: Registry) -> Iterator[str]:
@@ -78,7 +79,11 @@ def _replay(registry: Registry) -> Iterator[str]:
             digest, times = expected.loads.get(key, (event.subject, {}))
             column = "ended" if what in ("unloaded", "failed") else what
             expected.loads[key] = (digest, {**times, column: event.ts_us})
-    for table in ("versions", "aliases", "gates", "loads"):
+        elif event.kind == "replica.desired":
+            expected.replicas.pop(event.subject, None)
+            if body["to"] is not None:
+                expected.replicas[event.subject] = (body["to"], event.ts_us)
+    for table in ("versions", "aliases", "gates", "loads", "replicas"):
         wanted, present = getattr(expected, table), getattr(found, table)
         for key in sorted(wanted.keys() | present.keys()):
             if key not in present:
@@ -110,6 +115,10 @@ def _tables(connection: Connection) -> _Expected:
             if (value := getattr(row, f"{name}_us")) is not None
         }
         found.loads[str(row.id)] = (row.digest.hex(), times)
+    for row in rows(desired_replica):
+        declared = dict(row._mapping)
+        changed_us, _ = declared.pop("changed_us"), declared.pop("actor")
+        found.replicas[row.service] = (declared, changed_us)
     return found
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration: what this code reads and writes."""
 
 VERSION_TABLE = "registry_revision"
@@ -137,5 +137,33 @@ load = Table(
     Column("heartbeat_us", Integer, nullable=False),
     Index("load_service", "service", "ready_us"),
     Index("load_version", "digest"),
+    sqlite_strict=True,
+)
+
+desired_replica = Table(
+    "desired_replica",
+    metadata,
+    Column("service", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("alias", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("weight", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("changed_us", Integer, nullable=False),
+    Column("actor", Text, nullable=False),
+    UniqueConstraint("host", "port", name="desired_replica_address"),
+    CheckConstraint("state IN ('running', 'drained', 'stopped')", name="desired_replica_state"),
+    sqlite_strict=True,
+)
+
+drift_reference = Table(
+    "drift_reference",
+    metadata,
+    Column("version_digest", LargeBinary, ForeignKey("version.digest"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("body", Text, nullable=False),
+    Column("recorded_us", Integer, nullable=False),
     sqlite_strict=True,
 )

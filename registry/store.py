@@ -7,10 +7,13 @@ from pathlib import Path
 from types import TracebackType
 
 from registry.aliases import ANY, Alias, Aliases, Anything
-from registry.audit import AuditLog
+from registry.audit import AuditLog, Event
 from registry.blobs import BlobStore
+from registry.canonical import Json
 from registry.database import Database
 from registry.errors import DatabaseError
+from registry.facts import record_fact
+from registry.fleet import Fleet
 from registry.gates import GateResult, Gates, Number, Outcome
 from registry.hashing import hash_tree
 from registry.ingest import IngestResult, ingest
@@ -36,6 +39,7 @@ class Registry:
     Attributes:
         root: the folder.
         loads: records loads.
+        fleet: which replicas should run.
         audit: the log itself.
         queries: questions an auditor asks.
     """
@@ -51,6 +55,7 @@ class Registry:
         self._aliases = Aliases(database, self.audit, self._versions, self._gates)
         self.integrity = Integrity(database, self.audit, self._blobs)
         self.loads = LoadLog(database, self.audit, self._versions)
+        self.fleet = Fleet(database, self.audit)
         self.queries = Queries(database, self.audit, self._versions, self._gates)
 
     @classmethod
@@ -283,3 +288,12 @@ class Registry:
             IntegrityError: a stored file is missing.
         """
         return self._views.open(self._versions.get(ref).manifest)
+
+    def record(self, kind: str, subject: str, body: Mapping[str, Json], *, actor: str) -> Event:
+        """Write into the log what the control plane saw or did; see ``registry.facts``.
+
+        Raises:
+            InputError: the kind is one that other methods write, or a value has no
+                canonical form (there are no floats).
+        """
+        return record_fact(self.database, self.audit, kind, subject, body, actor=actor)

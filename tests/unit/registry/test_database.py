@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect
 
+from registry.audit import AuditLog
 from registry.database import WAL_SAFE_VERSION, Database
 from registry.errors import DatabaseError
 from registry.filesystem import file_system, is_network
@@ -223,3 +224,23 @@ MOUNTS = """\
 def test_network_file_systems_are_recognised(path: str, kind: str, network: bool) -> None:
     assert file_system(Path(path), MOUNTS) == kind
     assert is_network(kind) is network
+
+
+def test_a_registry_of_the_first_release_is_migrated_with_its_rows(tmp_path: Path) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    database = Database(tmp_path / "registry.db")
+    config = Config()
+    config.set_main_option("script_location", "registry:migrations")
+    with database.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+    with database.write() as connection:
+        AuditLog(database).append(connection, kind="test", actor="me", subject="x", body={})
+    backup = migrate(database)
+    database.close()
+    assert backup is not None and backup.exists()
+    with Registry.open(tmp_path) as registry:
+        assert registry.fleet.desired() == []
+        assert registry.audit.verify().rows == 1
