@@ -4,6 +4,8 @@ from typing import Any
 
 from dagster import Definitions
 
+from lifecycle.maintenance.assets import MAINTENANCE_ASSETS
+from lifecycle.maintenance.jobs import MAINTENANCE_JOBS
 from lifecycle.models.assets import (
     model_artifact,
     model_manifest,
@@ -15,6 +17,7 @@ from lifecycle.models.deployment import deployed_version
 from lifecycle.models.jobs import intake_model, reload_model
 from lifecycle.models.resources import ReplicaResource, StateFolder
 from lifecycle.models.sensors import model_drop, promotions
+from lifecycle.schedules import SCHEDULES
 
 
 def build_defs(**overrides: Any) -> Definitions:
@@ -32,9 +35,11 @@ def build_defs(**overrides: Any) -> Definitions:
             registered_version,
             promoted_version,
             deployed_version,
+            *MAINTENANCE_ASSETS,
         ],
         asset_checks=GATE_CHECKS,
-        jobs=[intake_model, reload_model],
+        jobs=[intake_model, reload_model, *MAINTENANCE_JOBS],
+        schedules=SCHEDULES,
         sensors=[model_drop, promotions],
         resources=resources | overrides,
     )

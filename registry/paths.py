@@ -61,6 +61,11 @@ class StatePaths:
         return self.root / "dagster"
 
     @property
+    def backup(self) -> Path:
+        """Copies of the registry's database."""
+        return self.root / "backup"
+
+    @property
     def demo(self) -> Path:
         """Download cache and converted demo model."""
         return self.root / "demo"

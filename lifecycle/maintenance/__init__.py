@@ -1,0 +1,1 @@
+"""What keeps the record and Dagster's own files in order: verify, fsck, backup, retention."""
