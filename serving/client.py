@@ -99,6 +99,10 @@ class ReplicaClient:
         """Whether the replica accepts work."""
         return self._is_ok("/readyz")
 
+    def progress(self) -> bool:
+        """Whether running work moves: False when an engine stands still, or none answers."""
+        return self._is_ok("/healthz/progress")
+
     def models(self) -> list[dict[str, Any]]:
         """The models it serves, as ``/v1/models`` gives them."""
         data: list[dict[str, Any]] = self._json(self._send("GET", "/v1/models"))["data"]

@@ -59,6 +59,12 @@ class Settings(BaseSettings):
     A healthy one speaks after every step and once a second when idle; the limit must
     exceed the longest single step.
     """
+    stall_seconds: float = Field(default=20.0, gt=0)
+    """An engine that has work and ends no step for this long is reported as stuck.
+
+    ``/healthz/progress`` then answers 503 and the replica is not ready; it is the
+    lifecycle that acts on it. Must exceed the longest single step.
+    """
     load_silence_seconds: float = Field(default=600.0, gt=0)
     """The same for an engine that loads, where one phase may be long."""
     on_audit_unavailable: Literal["refuse"] = "refuse"

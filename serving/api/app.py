@@ -47,7 +47,7 @@ def create_app(hub: ModelHub, settings: Settings) -> FastAPI:
     )
     metrics = ServingMetrics(hub)
     admission = Admission(settings.max_in_system, metrics.admission_rejections)
-    app.state.services = Services(hub, metrics, admission)
+    app.state.services = Services(hub, metrics, admission, settings.stall_seconds)
     for module in (chat, completions, models, health):
         app.include_router(module.router)
 

@@ -20,6 +20,8 @@ class Services:
     hub: ModelHub
     metrics: ServingMetrics
     admission: Admission
+    stall_seconds: float
+    """An engine that has work and ends no step for this long is stuck."""
 
 
 def services_of(request: Request) -> Services:

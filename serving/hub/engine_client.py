@@ -41,6 +41,7 @@ from serving.engine.messages import (
 from serving.hub.engine_process import EngineProcess
 from serving.hub.errors import EngineDiedError, RequestFailedError
 from serving.hub.framing import read_message
+from serving.hub.work import WorkMeter
 
 _log = structlog.get_logger(__name__)
 
@@ -72,6 +73,7 @@ class EngineClient:
         self._stats: EngineStats | None = None
         self._phase: LoadPhase = "start"
         self._death: str | None = None
+        self.work = WorkMeter()
         self._reader = asyncio.create_task(self._read(), name=f"engine-{process.pid}-reader")
 
     @classmethod
@@ -158,6 +160,7 @@ class EngineClient:
         name = f"{request_id}.{next(self._numbers)}"
         queue: asyncio.Queue[_Outcome] = asyncio.Queue()
         self._streams[name] = queue
+        self.work.asked(name)
         self._send(Generate(name, tuple(token_ids), sampling))
         ended = False
         try:
@@ -169,6 +172,7 @@ class EngineClient:
                 yield outcome
         finally:
             del self._streams[name]
+            self.work.ended(name)
             if not ended:
                 self._send(Cancel(name))
 
@@ -212,6 +216,7 @@ class EngineClient:
             while True:
                 async with asyncio.timeout(self._silence_seconds):
                     message = await read_message(self._process.reader)
+                self.work.heard()
                 self._dispatch(message)
         except TimeoutError:
             why = f"said nothing for {self._silence_seconds:g} s and was killed"
@@ -228,10 +233,14 @@ class EngineClient:
     def _dispatch(self, message: FromEngine) -> None:
         if isinstance(message, StepOutput):
             self._stats = message.stats
+            self.work.stepped(message.stats.steps)
             for output in message.outputs:
+                if output.finish_reason is not None:
+                    self.work.ended(output.request_id)
                 if queue := self._streams.get(output.request_id):
                     queue.put_nowait(output)
         elif isinstance(message, RequestFailed):
+            self.work.ended(message.request_id)
             if queue := self._streams.get(message.request_id):
                 queue.put_nowait(RequestFailedError(message.what, code=message.code))
         else:

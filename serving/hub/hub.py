@@ -23,6 +23,7 @@ from serving.hub.memory import memory_report
 from serving.hub.protocol import ModelCard, ReadyState
 from serving.hub.served import ServedModel
 from serving.hub.swap_report import SwapReport
+from serving.hub.work import EngineProgress
 from serving.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -119,7 +120,7 @@ class Hub:
         }
 
     def ready(self) -> ReadyState:
-        """Whether the replica accepts work: started, not draining, every model live."""
+        """Whether the replica accepts work: started, not draining, every model live and heard."""
         if self._draining:
             return ReadyState(False, "draining")
         for name, model in self._models.items():
@@ -127,7 +128,20 @@ class Hub:
                 return ReadyState(False, f"{name} is {model.state}")
         if not self._started:
             return ReadyState(False, "starting")
+        for engine in self.progress():
+            problem = engine.problem(self._settings.stall_seconds)
+            if problem:
+                return ReadyState(False, problem)
         return ReadyState(True)
+
+    def progress(self) -> list[EngineProgress]:
+        """How every live engine gets on, those included that only end what they had."""
+        return [
+            engine.progress()
+            for model in self._models.values()
+            for engine in model.engines()
+            if engine.death is None
+        ]
 
     async def swap(self, ref: str) -> SwapReport:
         """Serve the version ``ref`` of a model served here; returns when the old one is gone.

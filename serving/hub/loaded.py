@@ -10,6 +10,7 @@ from registry.store import Version
 from serving.engine.messages import EngineStats, Ready, SamplingParams, TokenOutput
 from serving.hub.engine_client import EngineClient
 from serving.hub.load_record import LoadRecord
+from serving.hub.work import EngineProgress
 from serving.text.codec import TextCodec
 
 SHUTDOWN_GRACE_SECONDS = 5.0
@@ -89,6 +90,10 @@ class LoadedEngine:
     def stats(self) -> EngineStats | None:
         """Latest statistics of the engine."""
         return self._client.stats
+
+    def progress(self) -> EngineProgress:
+        """Whether the engine gets on with its work."""
+        return self._client.work.progress(self.name)
 
     @property
     def leases(self) -> int:

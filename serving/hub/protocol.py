@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from serving.engine.messages import EngineStats, SamplingParams, TokenOutput
+from serving.hub.work import EngineProgress
 
 if TYPE_CHECKING:
     from serving.text.codec import TextCodec
@@ -132,3 +133,6 @@ class ModelHub(Protocol):
 
     def ready(self) -> ReadyState:
         """Whether the replica accepts work: not draining, every model live."""
+
+    def progress(self) -> list[EngineProgress]:
+        """How every live engine gets on, those included that only end what they had."""

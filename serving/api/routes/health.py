@@ -1,6 +1,8 @@
-"""``/livez``, ``/readyz`` and ``/metrics``; none of them asks an engine for anything."""
+"""Health and metrics of a replica; none of these endpoints asks an engine for anything."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
 
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
@@ -29,6 +31,19 @@ async def readyz(services: ServicesDependency) -> Response:
     raise ApiError(
         503, f"not ready: {state.reason}", type=SERVER_ERROR, code="not_ready", retry_after=1
     )
+
+
+@router.head("/healthz/progress", include_in_schema=False)
+@router.get("/healthz/progress", summary="Whether running work moves")
+async def progress(services: ServicesDependency) -> Response:
+    """200 while every engine that has work ends steps, else 503 with what stands still."""
+    engines = services.hub.progress()
+    problems = [problem for e in engines if (problem := e.problem(services.stall_seconds))]
+    if problems:
+        raise ApiError(
+            503, f"no progress: {'; '.join(problems)}", type=SERVER_ERROR, code="no_progress"
+        )
+    return JSONResponse({"status": "ok", "engines": [asdict(engine) for engine in engines]})
 
 
 @router.get("/metrics", summary="Metrics in Prometheus' text format")

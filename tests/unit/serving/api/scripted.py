@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from registry.errors import NotFoundError
 from serving.engine.messages import EngineStats, SamplingParams, TokenOutput
 from serving.hub.protocol import ModelCard, ReadyState
+from serving.hub.work import EngineProgress
 from serving.text.codec import TextCodec
 
 DIGEST = "0123456789abcdef" * 4
@@ -79,6 +80,7 @@ class ScriptedHub:
     refusal: Exception | None = None
     state: ReadyState = field(default_factory=lambda: ReadyState(True))
     leases: int = 0
+    stalled_seconds: float = 0.0
 
     @asynccontextmanager
     async def lease(self, model: str) -> AsyncIterator[ScriptedModel]:
@@ -124,3 +126,6 @@ class ScriptedHub:
 
     def ready(self) -> ReadyState:
         return self.state
+
+    def progress(self) -> list[EngineProgress]:
+        return [EngineProgress(self.model.name, self.model.running, 7, self.stalled_seconds, 0.0)]

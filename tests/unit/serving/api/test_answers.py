@@ -257,6 +257,22 @@ async def test_an_engine_that_restarts_is_503_with_retry_after(
     assert live.status_code == 200
 
 
+async def test_progress_is_503_only_while_work_stands_still(
+    connect: Callable[..., Any], hub: ScriptedHub
+) -> None:
+    async with connect(stall_seconds=5) as client:
+        good = await client.get("/healthz/progress")
+        assert (good.status_code, good.json()["engines"][0]["steps"]) == (200, 7)
+        hub.stalled_seconds = 5.5
+        stuck = await client.get("/healthz/progress")
+        assert stuck.status_code == 503
+        assert stuck.json()["error"]["code"] == "no_progress"
+        assert NAME in stuck.json()["error"]["message"]
+        assert (await client.get("/livez")).status_code == 200
+        hub.stalled_seconds = 0.0
+        assert (await client.head("/healthz/progress")).status_code == 200
+
+
 async def test_messages_the_template_refuses_are_a_400(
     connect: Callable[..., Any], hub: ScriptedHub, demo_model_dir: Path
 ) -> None:
