@@ -6,6 +6,7 @@ Paths are written as on the machine (``/proc/sys/…``) and looked up below the 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -100,6 +101,38 @@ class Host:
             return None
         except OSError as error:
             raise _denied(path, error, "read") from error
+
+    def read_records(self, path: str) -> str | None:
+        """All that a log device such as ``/dev/kmsg`` holds now; never waits for more.
+
+        Raises:
+            HostAccessError: it exists and can't be read.
+        """
+        target = self._inside(path)
+        try:
+            descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _denied(path, error, "read") from error
+        chunks: list[bytes] = []
+        try:
+            while True:
+                try:
+                    # One read gives one record of a log device, the next chunk of a file.
+                    chunk = os.read(descriptor, 8192)
+                except BrokenPipeError:
+                    continue  # the record was overwritten meanwhile; the next read goes on
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    raise _denied(path, error, "read") from error
+                if not chunk:
+                    break
+                chunks.append(chunk)
+        finally:
+            os.close(descriptor)
+        return b"".join(chunks).decode("utf-8", errors="replace")
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder; links are followed inside the root."""
