@@ -59,9 +59,11 @@ TOPICS = (
 
 @dataclass
 class Sample:
-    """One request as its client saw it; times in seconds."""
+    """One request as its client saw it; times in seconds, ``status`` 0 if none came back."""
 
     failure: str = ""
+    status: int = 0
+    model_version: str = ""
     ttft: float = 0.0
     total: float = 0.0
     gaps: list[float] = field(default_factory=list)
@@ -132,10 +134,26 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, o
             yield json.loads(data)
 
 
-async def _request(
-    session: aiohttp.ClientSession, url: str, model: str, messages: list[Message], max_tokens: int
+async def stream_chat(
+    session: aiohttp.ClientSession,
+    url: str,
+    model: str,
+    messages: list[Message],
+    max_tokens: int,
+    request_id: str = "",
 ) -> Sample:
+    """Send one streaming chat request and time it; a failure is in the sample, never raised.
+
+    Args:
+        session: of the client.
+        url: where ``/v1`` is.
+        model: name it is served by.
+        messages: the conversation.
+        max_tokens: the most it may write.
+        request_id: header ``x-request-id``, by which the replica's log names it.
+    """
     sample = Sample()
+    headers = {"x-request-id": request_id} if request_id else {}
     body = {
         "model": model,
         "messages": messages,
@@ -148,11 +166,17 @@ async def _request(
     latest = 0.0
     chunks = 0
     try:
-        async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+        async with session.post(
+            f"{url}/v1/chat/completions", json=body, headers=headers
+        ) as response:
+            sample.status = response.status
+            sample.model_version = response.headers.get("x-model-version", "")
             if response.status != 200:
                 sample.failure = f"{response.status}: {(await response.text())[:200]}"
                 return sample
             async for event in _events(response):
+                if "error" in event:
+                    raise ValueError(str(event["error"]))
                 usage = event.get("usage")
                 if isinstance(usage, dict):
                     sample.completion_tokens = int(usage["completion_tokens"])
@@ -189,11 +213,11 @@ async def _run(
     limits = aiohttp.ClientTimeout(total=timeout)
     async with aiohttp.ClientSession(timeout=limits, connector=connector) as session:
         for messages in prompts(workload, 1, seed + 1):
-            await _request(session, url, model, messages, 4)
+            await stream_chat(session, url, model, messages, 4)
 
         async def client() -> None:
             for messages in work:
-                samples.append(await _request(session, url, model, messages, max_tokens))
+                samples.append(await stream_chat(session, url, model, messages, max_tokens))
 
         started = time.perf_counter()
         await asyncio.gather(*(client() for _ in range(clients)))
