@@ -98,7 +98,7 @@ class FleetObservation:
         at: Unix time in seconds.
         seconds: how long the look took.
         replicas: by service; exactly those that were asked for.
-        strangers: servers that the proxy knows and that are not declared, by service.
+        strangers: replicas that run, or that the proxy knows, and that are not declared.
         proxied: whether there is a proxy.
         proxy_error: why the proxy could not be asked, "" if it could.
     """
@@ -106,7 +106,7 @@ class FleetObservation:
     at: float
     seconds: float
     replicas: Mapping[str, ReplicaObservation]
-    strangers: Mapping[str, ProxyServer] = field(default_factory=dict)
+    strangers: Mapping[str, ReplicaObservation] = field(default_factory=dict)
     proxied: bool = False
     proxy_error: str = ""
 
@@ -164,7 +164,7 @@ def observe(
         seen = loop.run_until_complete(_look(paths, desired, supervisor, proxy, deadline_seconds))
     finally:
         loop.close()
-    statuses, probes, (servers, proxy_error) = seen
+    statuses, probes, (servers, proxy_error), (running, _) = seen
     replicas = {}
     for replica in desired:
         status = statuses[replica.service]
@@ -181,7 +181,10 @@ def observe(
         at=at,
         seconds=time.monotonic() - began,
         replicas=replicas,
-        strangers={name: s for name, s in servers.items() if name not in replicas},
+        strangers={
+            name: _stranger(name, name in (running or ()), servers.get(name))
+            for name in sorted({*(running or ()), *servers} - replicas.keys())
+        },
         proxied=proxy is not None,
         proxy_error=proxy_error,
     )
@@ -197,10 +200,11 @@ async def _look(
     dict[str, ReplicaStatus | None],
     dict[str, Probe],
     tuple[Mapping[str, ProxyServer], str],
+    tuple[list[str] | None, str],
 ]:
     services = [replica.service for replica in desired]
     # A thread each: one that hangs must not take the place of another's.
-    threads = ThreadPoolExecutor(len(services) + 1, "observe")
+    threads = ThreadPoolExecutor(len(services) + 2, "observe")
     statuses = [_in_thread(threads, partial(supervisor.status, name), seconds) for name in services]
     probes = [
         _within(
@@ -213,14 +217,28 @@ async def _look(
         )
         for replica in desired
     ]
-    told, answered, servers = await asyncio.gather(
-        asyncio.gather(*statuses), asyncio.gather(*probes), _servers(threads, proxy, seconds)
+    told, answered, servers, running = await asyncio.gather(
+        asyncio.gather(*statuses),
+        asyncio.gather(*probes),
+        _servers(threads, proxy, seconds),
+        _in_thread(threads, supervisor.services, seconds),
     )
     threads.shutdown(wait=False, cancel_futures=True)
     return (
         {name: status for name, (status, _) in zip(services, told, strict=True)},
         dict(zip(services, answered, strict=True)),
         servers,
+        running,
+    )
+
+
+def _stranger(service: str, process: bool, server: ProxyServer | None) -> ReplicaObservation:
+    return ReplicaObservation(
+        service,
+        "" if server is None else server.host,
+        0 if server is None else server.port,
+        process=process,
+        proxy=server,
     )
 
 

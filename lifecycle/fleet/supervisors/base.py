@@ -81,6 +81,10 @@ class ReplicaSupervisor(Protocol):
         """How it stands; an unknown service is one that does not run."""
         ...
 
+    def services(self) -> list[str]:
+        """Names of the replicas that have a process, declared or not."""
+        ...
+
     def logs(self, service: str, lines: int = 100) -> list[str]:
         """The last lines it wrote."""
         ...

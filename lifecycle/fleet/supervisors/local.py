@@ -16,6 +16,8 @@ from registry.errors import ConflictError, NotFoundError
 from registry.paths import StatePaths
 from serving.client import ReplicaClient
 
+_SERVE = ("-m", "ironworks", "serve")
+
 # Exceeds the 30 s that a replica gives its running requests, so that it ends by itself.
 STOP_SECONDS = 40.0
 
@@ -39,7 +41,7 @@ class LocalSupervisor:
             ConflictError: the service runs with another specification.
         """
         command = (
-            *(sys.executable, "-m", "ironworks", "serve"),
+            *(sys.executable, *_SERVE),
             *("--service", spec.service, "--model", spec.model, "--alias", spec.alias),
             *("--host", spec.host, "--port", str(spec.port)),
         )
@@ -92,6 +94,11 @@ class LocalSupervisor:
         if record is not None:
             return self._status(record)
         return ReplicaStatus(service, running=False, pid=None, port=None, log=self._log(service))
+
+    def services(self) -> list[str]:
+        """Names of the replicas that have a process, declared or not."""
+        running = self._processes.running()
+        return [record.name for record in running if record.command[1:4] == _SERVE]
 
     def logs(self, service: str, lines: int = 100) -> list[str]:
         """The last lines it wrote."""
