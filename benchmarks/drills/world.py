@@ -14,11 +14,12 @@ from typing import TypeVar
 from benchmarks.servers import free_port
 from lifecycle.fleet.supervisors.base import ReplicaSpec
 from lifecycle.fleet.supervisors.local import LocalSupervisor
+from lifecycle.stack.settings import StackSettings
 from registry.paths import StatePaths
 from registry.store import Registry, Version
 from serving.client import ReplicaClient, admin_socket_path
 
-MODEL = "drill"
+MODEL = StackSettings.model
 ACTOR = "drill"
 
 T = TypeVar("T")
