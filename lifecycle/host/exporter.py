@@ -7,7 +7,6 @@ of the last look that succeeded. It holds no device file open between two looks.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from lifecycle.host.commands import AbandonedChildrenError
 from lifecycle.host.exporter_metrics import HostCollector, Snapshot
-from lifecycle.host.host import Host
+from lifecycle.host.host import Host, this_host
 from lifecycle.host.nvml_errors import Standing
 from lifecycle.host.recovery import record
 from lifecycle.host.watch import HostView, look
@@ -27,8 +26,6 @@ from registry.errors import InputError
 from registry.paths import STATE_VARIABLE, StatePaths
 
 INTERVAL_SECONDS = 5.0
-HOST_ROOT_VARIABLE = "IRONWORKS_HOST_ROOT"
-"""Top of the tree that stands for this machine; "/" unless a test says otherwise."""
 
 exporter_app = typer.Typer()
 
@@ -92,11 +89,6 @@ class Exporter:
                 return
 
 
-def host_of_environment() -> Host:
-    """This machine, or the tree that ``IRONWORKS_HOST_ROOT`` names."""
-    return Host(Path(os.environ.get(HOST_ROOT_VARIABLE) or "/"))
-
-
 @exporter_app.command()
 def exporter(
     port: Annotated[int, typer.Option(envvar="IRONWORKS_EXPORTER_PORT")] = 9400,
@@ -105,7 +97,7 @@ def exporter(
     state: Annotated[Path, typer.Option(envvar=STATE_VARIABLE)] = Path("var"),
 ) -> None:
     """Show this host's GPUs to Prometheus, on /metrics."""
-    host = host_of_environment()
+    host = this_host()
     watcher = Exporter(host, StatePaths(state.resolve()))
     registry = CollectorRegistry()
     registry.register(HostCollector(watcher.snapshot, host.clock.time))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -18,7 +19,11 @@ from registry.errors import IronworksError
 COMMAND_SECONDS = 5.0
 """Deadline of a command for which none is given."""
 
+ROOT_VARIABLE = "IRONWORKS_HOST_ROOT"
+"""Top of the tree that stands for this machine; "/" unless a test says otherwise."""
+
 _MAX_BYTES = 1 << 22
+_CHUNK = 1 << 16
 _MAX_LINKS = 40
 
 
@@ -95,8 +100,8 @@ class Host:
         """The same, undecoded (EFI variables, command lines)."""
         target = self._inside(path)
         try:
-            with target.open("rb") as stream:
-                return stream.read(_MAX_BYTES)
+            with target.open("rb", buffering=0) as stream:
+                return _read_some(stream)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ProcessLookupError):
             return None
         except OSError as error:
@@ -225,6 +230,19 @@ class Host:
                 continue
             done.append(part)
         raise HostAccessError("its links go in a circle", where=path)
+
+
+def _read_some(stream: FileIO) -> bytes:
+    """Read in small chunks: for a file of /proc/sys the kernel allocates all that is asked for."""
+    found = bytearray()
+    while len(found) < _MAX_BYTES and (chunk := stream.read(_CHUNK)):
+        found += chunk
+    return bytes(found)
+
+
+def this_host() -> Host:
+    """The machine that this process runs on, or the tree that ``IRONWORKS_HOST_ROOT`` names."""
+    return Host(Path(os.environ.get(ROOT_VARIABLE) or "/"))
 
 
 def _denied(path: str, error: OSError, verb: str) -> HostAccessError:

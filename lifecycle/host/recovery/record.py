@@ -21,9 +21,9 @@ _KEPT = 20
 
 @dataclass(frozen=True)
 class Attempt:
-    """One climb of the ladder; times in seconds since 1970."""
+    """One climb of the ladder, by the id of its run; times in seconds since 1970."""
 
-    incident: str
+    attempt: str
     started: float
     ended: float | None = None
     recovered: bool = False
@@ -72,17 +72,16 @@ class RecoveryRecord:
         """Attempts within the window."""
         return sum(1 for attempt in self.attempts if now - attempt.started < WINDOW_SECONDS)
 
-    def begin(self, incident: str, now: float) -> RecoveryRecord:
-        """An attempt starts; one of the same incident that was cut off is the same attempt."""
-        last = self.attempts[-1] if self.attempts else None
-        if last is not None and last.incident == incident and last.ended is None:
+    def begin(self, attempt: str, now: float) -> RecoveryRecord:
+        """An attempt starts; no-op if it has started."""
+        if self.attempts and self.attempts[-1].attempt == attempt:
             return self
-        attempts = (*self.attempts, Attempt(incident, now))[-_KEPT:]
+        attempts = (*self.attempts, Attempt(attempt, now))[-_KEPT:]
         return replace(self, attempts=attempts, total_attempts=self.total_attempts + 1)
 
-    def end(self, now: float, *, recovered: bool) -> RecoveryRecord:
-        """The attempt that runs has ended."""
-        if not self.attempts:
+    def end(self, attempt: str, now: float, *, recovered: bool) -> RecoveryRecord:
+        """An attempt has ended; no-op if it never began (nothing was broken)."""
+        if not self.attempts or self.attempts[-1].attempt != attempt:
             return self
         last = replace(self.attempts[-1], ended=now, recovered=recovered)
         return replace(self, attempts=(*self.attempts[:-1], last))
