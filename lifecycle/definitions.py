@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from dagster import Definitions
+from dagster import Definitions, mem_io_manager
 
+from lifecycle.host.recovery.job import recover_host
+from lifecycle.host.resources import HostResource
 from lifecycle.maintenance.assets import MAINTENANCE_ASSETS
 from lifecycle.maintenance.jobs import MAINTENANCE_JOBS
 from lifecycle.models.assets import (
@@ -27,7 +29,12 @@ def build_defs(**overrides: Any) -> Definitions:
         overrides: resources by name (``state``, ``replica``), in place of those that
             follow the environment.
     """
-    resources = {"state": StateFolder(), "replica": ReplicaResource.from_environment()}
+    resources = {
+        "state": StateFolder(),
+        "replica": ReplicaResource.from_environment(),
+        "machine": HostResource(),
+        "memory": mem_io_manager,
+    }
     return Definitions(
         assets=[
             model_artifact,
@@ -38,7 +45,7 @@ def build_defs(**overrides: Any) -> Definitions:
             *MAINTENANCE_ASSETS,
         ],
         asset_checks=GATE_CHECKS,
-        jobs=[intake_model, reload_model, *MAINTENANCE_JOBS],
+        jobs=[intake_model, reload_model, recover_host, *MAINTENANCE_JOBS],
         schedules=SCHEDULES,
         sensors=[model_drop, promotions],
         resources=resources | overrides,
