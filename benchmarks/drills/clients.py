@@ -109,6 +109,10 @@ class Clients:
         bad = [r.sample.failure for r in self.requests() if not r.ok]
         raise TimeoutError(f"no {count} answers in {seconds:.0f} s; {bad[-1:] or 'no failure'}")
 
+    def first_token(self, *, after: float) -> float:
+        """When the first token came of all good answers to requests sent after a moment."""
+        return min(r.sent + r.sample.ttft for r in self.requests() if r.ok and r.sent >= after)
+
     def outcome(self, healthy_logs: Iterable[Path] = ()) -> Outcome:
         """Sum up, naming as failed at a healthy replica what the logs of these say."""
         requests = self.requests()

@@ -14,8 +14,8 @@ def kill_engine(world: World, *, count: int = 4) -> dict[str, object]:
     """``kill -9`` the engine of one replica while clients stream.
 
     Returns:
-        ``serving_again_seconds`` from the kill to the end of the first whole answer to a
-        request that was sent after it, as the clients saw it.
+        ``serving_again_seconds`` from the kill to the first token that a client got of a
+        whole answer to a request that was sent after it.
     """
     with (
         world.replica() as port,
@@ -24,9 +24,10 @@ def kill_engine(world: World, *, count: int = 4) -> dict[str, object]:
         before, seq = world.engine_pid(port), world.last_seq()
         killed = time.monotonic()
         os.kill(before, signal.SIGKILL)
-        again = load.await_answers(1, after=killed)
-        # A client that was answered before the engine was gone proves nothing.
+        # What is answered before the kill has reached the engine proves nothing.
         wait_for("new engine", lambda: world.engine_pid(port) not in (0, before))
+        load.await_answers(count, after=killed)
+        again = load.first_token(after=killed)
         phases = world.load_seconds(port)
         load.stop()
         outcome = load.outcome()
