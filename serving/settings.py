@@ -40,6 +40,9 @@ class Settings(BaseSettings):
     max_batch_tokens: int = Field(default=512, ge=1)
     max_waiting: int = Field(default=64, ge=0)
     """Requests that may wait for a slot; one more is refused with 429."""
+    behind_proxy: bool = False
+    """A full replica answers 503 with ``x-overloaded``, so that the proxy tries a peer; the
+    proxy turns that into 429 when every replica is full."""
     threads: int = Field(default=0, ge=0, le=1024)
     """torch intra-op threads of an engine; 0 leaves torch's choice."""
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)

@@ -15,6 +15,8 @@ MEAN_WEIGHT = 0.2
 """Weight of the newest request in the moving mean of their durations."""
 FIRST_GUESS_SECONDS = 2.0
 LONGEST_RETRY_SECONDS = 60.0
+OVERLOADED = "x-overloaded"
+"""Response header by which the proxy tells a full replica from a broken one."""
 
 
 @dataclass
@@ -29,11 +31,16 @@ class Admission:
     Args:
         max_in_system: most sequences per model; those above it are refused with 429.
         rejections: counts those, by model and reason.
+        behind_proxy: refuse with 503 and the header `OVERLOADED` instead, which asks the
+            proxy to send the request to another replica.
     """
 
-    def __init__(self, max_in_system: int, rejections: Counter) -> None:
+    def __init__(
+        self, max_in_system: int, rejections: Counter, *, behind_proxy: bool = False
+    ) -> None:
         self._max_in_system = max_in_system
         self._rejections = rejections
+        self._behind_proxy = behind_proxy
         self._loads: dict[str, _Load] = {}
 
     @contextmanager
@@ -46,7 +53,7 @@ class Admission:
             param: field that a request too big for the whole system names.
 
         Raises:
-            ApiError: full (429 with ``Retry-After``), or never admissible (400).
+            ApiError: full (429, or 503, with ``Retry-After``), or never admissible (400).
         """
         if places > self._max_in_system:
             raise ApiError(
@@ -60,12 +67,13 @@ class Admission:
         if load.in_system + places > self._max_in_system:
             self._rejections.labels(model, "full").inc()
             raise ApiError(
-                429,
+                503 if self._behind_proxy else 429,
                 f"the server is full ({load.in_system} requests run or wait);"
                 " retry after the time given in Retry-After",
                 type="requests",
                 code="rate_limit_exceeded",
                 retry_after=self._retry_seconds(load),
+                headers={OVERLOADED: "1"} if self._behind_proxy else None,
             )
         load.in_system += places
         started = monotonic()

@@ -46,7 +46,11 @@ def create_app(hub: ModelHub, settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     metrics = ServingMetrics(hub)
-    admission = Admission(settings.max_in_system, metrics.admission_rejections)
+    admission = Admission(
+        settings.max_in_system,
+        metrics.admission_rejections,
+        behind_proxy=settings.behind_proxy,
+    )
     app.state.services = Services(hub, metrics, admission, settings.stall_seconds)
     for module in (chat, completions, models, health):
         app.include_router(module.router)

@@ -30,6 +30,7 @@ _log = structlog.get_logger(__name__)
 
 ENGINE_COMMAND = (sys.executable, "-m", "serving.engine.process")
 DRAINING_RETRY_SECONDS = 5.0
+STARTING_RETRY_SECONDS = 2.0
 _SHOWN_NAME = 80
 
 
@@ -88,6 +89,13 @@ class Hub:
     async def lease(self, model: str) -> AsyncIterator[LoadedEngine]:
         """See :meth:`serving.hub.protocol.ModelHub.lease`."""
         served = self._models.get(model)
+        if served is None and not self._started and model in self._settings.models:
+            raise EngineUnavailableError(
+                "the replica is starting",
+                where=model,
+                fix="send the request again in a moment",
+                retry_after=STARTING_RETRY_SECONDS,
+            )
         if served is None:
             raise NotFoundError(
                 "this replica serves no model of that name",

@@ -188,8 +188,7 @@ class HAProxyProcess:
         if checked.returncode != 0:
             alerts = [line for line in checked.stderr.splitlines() if "[ALERT]" in line]
             raise ProxyError(
-                f"HAProxy {program.version} refuses its configuration: "
-                f"{' | '.join(alerts)[:600]}",
+                f"HAProxy {program.version} refuses its configuration: {' | '.join(alerts)[:600]}",
                 where=str(self.config_file),
                 fix="this is a fault of Ironworks; the proxy that runs is left as it is",
             )

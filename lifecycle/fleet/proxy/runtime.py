@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,9 +58,12 @@ class HAProxyClient:
         if service not in self.servers():
             return
         self._command(f"set server {BACKEND}/{service} state maint")
-        answer = self._ask(f"del server {BACKEND}/{service}")
-        if "deleted" not in answer:
-            raise self._refused(answer)
+        # A connection that has just been closed keeps the server for a moment.
+        deadline = time.monotonic() + self._timeout
+        while "deleted" not in (answer := self._ask(f"del server {BACKEND}/{service}")):
+            if time.monotonic() > deadline:
+                raise self._refused(answer)
+            time.sleep(0.05)
 
     def ready(self, service: str, *, weight: int) -> None:
         """Send requests to it as long as its health check passes."""
