@@ -66,7 +66,7 @@ class ServingExpectations:
     shm_bytes: int = 1 << 30
     """Shared memory that must be free."""
     backlog: int = UVICORN_BACKLOG
-    open_files: int = 65_536
+    open_files: int = 8_192
     free_disk_bytes: int = 10 << 30
     units: tuple[str, ...] = ("ironworks-*.service",)
 

@@ -15,13 +15,10 @@ from lifecycle.host.commands import Ran
 from lifecycle.host.expectations import Expectations
 from lifecycle.host.host import Host
 from lifecycle.host.nvml import NvmlReading, probe
+from lifecycle.host.pci import PciGpu, gpus
 from lifecycle.host.serving_processes import ServingProcess, find_serving_processes
 from registry.errors import IronworksError
 from serving.client import ReplicaClient, admin_socket_path
-
-NVIDIA_VENDOR = "0x10de"
-_DISPLAY_CLASS = "0x03"
-"""PCI base class of display controllers; a GPU without outputs is 0x0302."""
 
 TORCH_SECONDS = 180.0
 """Importing torch from a cold disk takes most of a minute."""
@@ -70,15 +67,9 @@ class Inspection:
         self.counters = dict(counters or {})
 
     @cached_property
-    def gpus_on_bus(self) -> tuple[str, ...]:
-        """PCI addresses of NVIDIA's display devices, whether or not a driver has them."""
-        addresses = []
-        for path in self.host.glob("/sys/bus/pci/devices/*"):
-            vendor = (self.host.read(f"{path}/vendor") or "").strip()
-            kind = (self.host.read(f"{path}/class") or "").strip()
-            if vendor == NVIDIA_VENDOR and kind.startswith(_DISPLAY_CLASS):
-                addresses.append(path.rpartition("/")[2])
-        return tuple(addresses)
+    def gpus_on_bus(self) -> tuple[PciGpu, ...]:
+        """NVIDIA's GPUs on the PCI bus, whether or not a driver has them."""
+        return tuple(gpus(self.host))
 
     @cached_property
     def nvml(self) -> NvmlReading:
@@ -150,11 +141,20 @@ class Inspection:
                 found.append(ReplicaMemory(process, error=error.what))
         return tuple(found)
 
+    def metrics(self, process: ServingProcess) -> str:
+        """A replica's metrics, "" when it does not answer."""
+        try:
+            with self.client(process) as client:
+                return client.metrics()
+        except IronworksError:
+            return ""
+
     def client(self, process: ServingProcess) -> ReplicaClient:
-        """A client of a replica's admin socket, with a short deadline."""
+        """A client of a replica, with a short deadline."""
         state = real_path(self.host, str(process.state or "/nonexistent"))
         socket = admin_socket_path(state, process.service)
-        return ReplicaClient("http://127.0.0.1", socket, timeout=_REPLICA_SECONDS)
+        address = f"http://{process.option('host') or '127.0.0.1'}:{process.port}"
+        return ReplicaClient(address, socket, timeout=_REPLICA_SECONDS)
 
     @cached_property
     def journal_suppressed(self) -> Ran:

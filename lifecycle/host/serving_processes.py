@@ -6,7 +6,7 @@ Independent of who started them: pid files belong to the local supervisor only.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,19 +24,34 @@ class ServingProcess:
         pid: its number.
         kind: the API process of a replica, or an engine.
         service: name of the replica; "" for an engine.
+        arguments: its command line.
         environment: its variables as at its start; None if this user may not read them.
     """
 
     pid: int
     kind: Literal["replica", "engine"]
     service: str
+    arguments: tuple[str, ...]
     environment: dict[str, str] | None
 
     @property
     def state(self) -> Path | None:
-        """The state folder that it was given."""
-        folder = (self.environment or {}).get(STATE_VARIABLE)
+        """The state folder that it was given, None if that can't be told."""
+        folder = self.option("state") or (self.environment or {}).get(STATE_VARIABLE)
         return Path(folder) if folder else None
+
+    @property
+    def port(self) -> int | None:
+        """TCP port of a replica's API; None for an engine."""
+        if self.kind == "engine":
+            return None
+        given = self.option("port") or (self.environment or {}).get("IRONWORKS_PORT") or "8000"
+        return int(given) if given.isdecimal() else None
+
+    def option(self, name: str) -> str:
+        """The value of ``--name`` on its command line, "" if it is not given."""
+        found = re.search(rf"\0--{name}[\0=]([^\0]+)", "\0".join(self.arguments))
+        return found[1] if found else ""
 
     def __str__(self) -> str:
         return f"{self.service or self.kind} (pid {self.pid})"
@@ -52,7 +67,10 @@ def find_serving_processes(host: Host) -> tuple[ServingProcess, ...]:
             continue
         pid = int(path.split("/")[2])
         variables = read_if_allowed(host, f"/proc/{pid}/environ")
-        found.append(ServingProcess(pid, kind, _service(arguments, kind), _parse(variables)))
+        process = ServingProcess(pid, kind, "", tuple(arguments), _parse(variables))
+        if kind == "replica":
+            process = replace(process, service=process.option("service") or _default(process))
+        found.append(process)
     return tuple(sorted(found, key=lambda process: process.pid))
 
 
@@ -75,14 +93,9 @@ def _kind(arguments: list[str]) -> Literal["replica", "engine"] | None:
     return "replica" if is_script or (is_module and program.startswith("python")) else None
 
 
-def _service(arguments: list[str], kind: str) -> str:
-    if kind == "engine":
-        return ""
-    line = " ".join(arguments)
-    if named := re.search(r"--service[ =](\S+)", line):
-        return named[1]
-    port = re.search(r"--port[ =](\d+)", line)
-    return f"replica-{port[1] if port else 8000}"
+def _default(process: ServingProcess) -> str:
+    named = (process.environment or {}).get("IRONWORKS_SERVICE")
+    return named or f"replica-{process.port}"
 
 
 def _parse(environ: str | None) -> dict[str, str] | None:

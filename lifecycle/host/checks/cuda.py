@@ -28,7 +28,8 @@ def toolkit_version(inspection: Inspection) -> Outcome:
     found = read_toolkit_version(inspection)
     if found is None:
         return failed(
-            f"no version.json, version.txt, bin/nvcc or include/cuda.h in {TOOLKIT} tells a version",
+            f"nothing in {TOOLKIT} tells a version: no version.json, no version.txt, no bin/nvcc, "
+            "no include/cuda.h",
             "install the toolkit again: the folder is incomplete",
         )
     if not found.source.endswith(("version.json", "version.txt")):
@@ -86,7 +87,7 @@ def driver_floor(inspection: Inspection) -> Outcome | None:
                 f"driver {driver} is older than {needed}, the least for CUDA {cuda} of {who}",
                 f"install driver {needed} or newer, or a toolkit of an older CUDA",
             )
-        shipped = SHIPPED_WITH.get(numbers[:2])
+        shipped = SHIPPED_WITH.get((numbers[0], numbers[1]))
         if shipped and version_tuple(driver) < shipped:
             text = ".".join(f"{part:02}" for part in shipped)
             warning = warned(

@@ -12,7 +12,10 @@ from lifecycle.host.serving_processes import read_if_allowed
 _FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
 _TOOLKIT_FOLDERS = ("/usr/local/cuda/lib64",)
 _HEADERS = ("/usr/include/cudnn_version.h", "/usr/include/x86_64-linux-gnu/cudnn_version.h")
-_REINSTALL = "sudo apt-get install --reinstall libcudnn{major}-cuda-12; never link by hand: ldconfig rewrites it"
+_REINSTALL = (
+    "sudo apt-get install --reinstall libcudnn{major}-cuda-12; a link made by hand is rewritten "
+    "by the next ldconfig"
+)
 
 
 def header(inspection: Inspection) -> Outcome | None:
