@@ -4,6 +4,8 @@ from typing import Any
 
 from dagster import Definitions, mem_io_manager
 
+from lifecycle.host.assets import host_report
+from lifecycle.host.jobs import verify_host
 from lifecycle.host.recovery.job import recover_host
 from lifecycle.host.resources import HostResource
 from lifecycle.maintenance.assets import MAINTENANCE_ASSETS
@@ -42,10 +44,11 @@ def build_defs(**overrides: Any) -> Definitions:
             registered_version,
             promoted_version,
             deployed_version,
+            host_report,
             *MAINTENANCE_ASSETS,
         ],
         asset_checks=GATE_CHECKS,
-        jobs=[intake_model, reload_model, recover_host, *MAINTENANCE_JOBS],
+        jobs=[intake_model, reload_model, recover_host, verify_host, *MAINTENANCE_JOBS],
         schedules=SCHEDULES,
         sensors=[model_drop, promotions],
         resources=resources | overrides,

@@ -12,6 +12,7 @@ from dagster import (
 )
 from dagster._core.definitions.target import ExecutableDefinition
 
+from lifecycle.host.jobs import verify_host
 from lifecycle.maintenance.jobs import check_registry, clean_dagster, verify_audit
 
 _MINUTE = 60.0
@@ -58,6 +59,7 @@ def every(job: ExecutableDefinition, cron: str, *, useful_seconds: float) -> Sch
 # Minutes differ, so that no two start together; the nightly ones follow each other.
 SCHEDULES = [
     every(verify_audit, "7 * * * *", useful_seconds=30 * _MINUTE),
+    every(verify_host, "40 1 * * *", useful_seconds=6 * _HOUR),
     every(check_registry, "20 2 * * *", useful_seconds=6 * _HOUR),
     every(clean_dagster, "50 2 * * *", useful_seconds=6 * _HOUR),
 ]
