@@ -37,6 +37,10 @@ class Runner(Protocol):
         """Bytes held on the device (CPU: resident set)."""
         ...
 
+    def allocated_bytes(self) -> int | None:
+        """Bytes of live tensors on the device; None on CPU."""
+        ...
+
 
 class EngineBroken(Exception):
     """Steps keep failing: only a new process can help."""
@@ -173,4 +177,5 @@ class Engine:
             prefix_query_tokens=0,
             prefix_hit_tokens=0,
             integrity_errors=self._integrity_errors,
+            device_allocated_bytes=self._runner.allocated_bytes(),
         )

@@ -168,6 +168,8 @@ class EngineStats(msgspec.Struct, frozen=True):
     prefix_query_tokens: int
     prefix_hit_tokens: int
     integrity_errors: int
+    device_allocated_bytes: int | None = None
+    """Bytes of it that live tensors use; None on CPU, where no allocator reserves any."""
 
 
 class StepOutput(msgspec.Struct, tag=True):

@@ -53,6 +53,12 @@ class ModelRunner:
             [s.random.random() if s.sampling.temperature > 0 else 0.0 for s in sampling],
         )
 
+    def allocated_bytes(self) -> int | None:
+        """Bytes of live tensors on the device; None on CPU."""
+        if self.device.type != "cuda":
+            return None
+        return torch.cuda.memory_allocated(self.device)
+
     def memory_bytes(self) -> int:
         """Bytes held on the device: the allocator's reserve, or on CPU the resident set."""
         if self.device.type == "cuda":

@@ -33,6 +33,7 @@ def memory_report(engines: Iterable[LoadedEngine]) -> dict[str, Any]:
                 "pid": engine.pid,
                 "resident_bytes": resident_bytes(engine.pid),
                 "device_bytes": engine.stats.device_memory_bytes if engine.stats else 0,
+                "device_allocated_bytes": _allocated(engine),
                 "weight_bytes": engine.facts.ready.weight_bytes,
                 "kv_bytes": engine.facts.ready.kv_bytes,
                 "leases": engine.leases,
@@ -42,3 +43,8 @@ def memory_report(engines: Iterable[LoadedEngine]) -> dict[str, Any]:
         "host": {"total_bytes": host.total, "available_bytes": host.available},
         "devices": [asdict(device) for device in device_memory()],
     }
+
+
+def _allocated(engine: LoadedEngine) -> int | None:
+    """Bytes of live tensors; far less than ``device_bytes`` means a leak or fragments."""
+    return engine.stats.device_allocated_bytes if engine.stats else None

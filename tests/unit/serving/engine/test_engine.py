@@ -29,6 +29,9 @@ class CountingRunner:
             if s.samples
         ]
 
+    def allocated_bytes(self) -> int | None:
+        return None
+
     def memory_bytes(self) -> int:
         return 0
 
