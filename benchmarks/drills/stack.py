@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +83,8 @@ class Stack:
 
     def in_rotation(self, service: str) -> bool:
         """Whether new requests reach a replica."""
+        if self.replicas == 1:
+            return self.world.ready(self.port)
         server = self.servers().get(service)
         return server is not None and server.in_rotation
 
@@ -118,6 +120,17 @@ class Stack:
         settings = StackSettings(self.world.paths, self.port, self.dagster_port)
         assert DAEMON in ControlPlane(settings).start()
 
+    def launch(self, job: str) -> None:
+        """Start a job by hand, as a person does in the UI."""
+        workspace = self.world.paths.dagster / "workspace.yaml"
+        subprocess.run(
+            [sys.executable, "-m", "dagster", "job", "launch", "-w", str(workspace), "-j", job],
+            env={**os.environ, **self.env, "DAGSTER_HOME": str(self.world.paths.dagster)},
+            check=True,
+            capture_output=True,
+            timeout=180,
+        )
+
     def runs(self, job: str, *, after: float = 0.0) -> list[dg.RunRecord]:
         """Runs of a job that were made after a moment (seconds since 1970), newest first."""
         with dg.DagsterInstance.from_config(str(self.world.paths.dagster)) as instance:
@@ -133,14 +146,20 @@ class Stack:
 
 @contextmanager
 def running_stack(
-    folder: Path, source: Path, *, replicas: int = 2, **settings: object
+    folder: Path,
+    source: Path,
+    *,
+    replicas: int = 2,
+    env: Mapping[str, str] | None = None,
+    **settings: object,
 ) -> Iterator[Stack]:
     """Bring the product up with ``v1`` in production; take it down at the end.
 
     Args:
         folder: an empty one; must be short enough for Unix sockets, or they go to /tmp.
         source: the checkpoint to serve.
-        replicas: how many, behind HAProxy.
+        replicas: how many; behind HAProxy if more than one.
+        env: further variables of every process.
         settings: of the replicas and sensors by name, such as ``max_slots=8``.
     """
     world = make_world(folder, source)
@@ -155,8 +174,8 @@ def running_stack(
         "max_slots": 16,
         **settings,
     }
-    env = {f"IRONWORKS_{name.upper()}": str(value) for name, value in variables.items()}
-    stack = Stack(world, port, int(env["IRONWORKS_DAGSTER_PORT"]), replicas, env)
+    own = {f"IRONWORKS_{name.upper()}": str(value) for name, value in variables.items()}
+    stack = Stack(world, port, int(own["IRONWORKS_DAGSTER_PORT"]), replicas, {**own, **(env or {})})
     try:
         stack.command("up")
         stack.await_rotation([replica.service for replica in stack.desired()])
