@@ -29,12 +29,15 @@ def up(
     state: StateOption = Path("var"),
     port: PortOption = 8000,
     dagster_port: DagsterPortOption = 3000,
+    exporter_port: Annotated[
+        int, typer.Option(envvar="IRONWORKS_EXPORTER_PORT", help="0: the UI's plus 1000.")
+    ] = 0,
 ) -> None:
     """Start Dagster and a replica, take the demo model through the lifecycle, ask it something.
 
     Only what is missing is done. Needs no network once the demo model has been fetched.
     """
-    settings = StackSettings(_paths(state), port, dagster_port)
+    settings = StackSettings(_paths(state), port, dagster_port, exporter_port=exporter_port)
     from lifecycle.stack.up import Up
 
     Up(settings, Report()).run()

@@ -138,7 +138,9 @@ class ReplicaClient:
 
     def drain(self, seconds: float | None = None) -> int:
         """Stop taking requests and wait for the running ones; how many still run."""
-        response = self._admin_send("POST", "/drain", json={"seconds": seconds}, timeout=None)
+        # A stopped process answers nothing: with a bound of its own, the call has one too.
+        timeout = None if seconds is None else seconds + 2
+        response = self._admin_send("POST", "/drain", json={"seconds": seconds}, timeout=timeout)
         return int(self._json(response)["still_running"])
 
     def _is_ok(self, path: str) -> bool:

@@ -91,7 +91,7 @@ class Exporter:
 
 @exporter_app.command()
 def exporter(
-    port: Annotated[int, typer.Option(envvar="IRONWORKS_EXPORTER_PORT")] = 9400,
+    port: Annotated[int, typer.Option(envvar="IRONWORKS_EXPORTER_PORT")] = 4000,
     address: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
     interval: Annotated[float, typer.Option(help="Seconds between looks.")] = INTERVAL_SECONDS,
     state: Annotated[Path, typer.Option(envvar=STATE_VARIABLE)] = Path("var"),

@@ -1,4 +1,4 @@
-"""The processes of the control plane: code server, daemon and web server of Dagster."""
+"""The processes of the control plane: three of Dagster, and the host exporter."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from lifecycle.stack.settings import HEALTHY_SECONDS, REPOSITORY, StackSettings
 from registry.errors import ConflictError
 
 CODE, DAEMON, WEB = "dagster-code", "dagster-daemon", "dagster-web"
+EXPORTER = "host-exporter"
 
 # In the order in which they end: no new runs, then no runs, then no page.
-ENDING = (DAEMON, CODE, WEB)
+ENDING = (DAEMON, CODE, WEB, EXPORTER)
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Service:
 
 
 def services(settings: StackSettings, workspace: Path) -> list[Service]:
-    """The three processes, in the order in which they start.
+    """The processes, in the order in which they start.
 
     A code server apart from the other two lets runs, sensors and the UI share one import of
     the definitions, and lets the UI restart without touching runs.
@@ -49,24 +50,33 @@ def services(settings: StackSettings, workspace: Path) -> list[Service]:
             ),
             port=settings.dagster_port,
         ),
+        Service(
+            EXPORTER,
+            (*python, "lifecycle.host.exporter", "--port", str(settings.metrics_port)),
+            port=settings.metrics_port,
+        ),
     ]
 
 
 class ControlPlane:
-    """Starts, watches and ends Dagster for one state folder."""
+    """Starts, watches and ends Dagster and the host exporter for one state folder."""
 
     def __init__(self, settings: StackSettings) -> None:
         self._settings = settings
         self._processes = ProcessTable(settings.paths.run)
 
     def require_port(self) -> None:
-        """Check the web server's port, unless it is ours already.
+        """Check the ports of the web server and the exporter, unless they are ours already.
 
         Raises:
             InputError: another process listens there.
         """
         if self._processes.find(WEB) is None:
             require_free(self._settings.host, self._settings.dagster_port, setting="DAGSTER_PORT")
+        if self._processes.find(EXPORTER) is None:
+            require_free(
+                self._settings.host, self._settings.metrics_port, setting="IRONWORKS_EXPORTER_PORT"
+            )
 
     def require_same_ports(self) -> None:
         """Check that what runs already was started with these settings.
@@ -89,7 +99,7 @@ class ControlPlane:
             )
 
     def start(self) -> list[str]:
-        """Start whichever of the three does not run.
+        """Start whichever of them does not run.
 
         Returns:
             The names of those started.

@@ -23,6 +23,7 @@ class StackSettings:
         port: TCP port of the replica's HTTP API.
         dagster_port: TCP port of the Dagster UI.
         host: address both listen on; Dagster has no login, so never a public one.
+        exporter_port: TCP port of the host exporter; 0: the UI's plus 1000.
         model: registry name of the demo model.
         version: its version.
     """
@@ -31,6 +32,7 @@ class StackSettings:
     port: int = 8000
     dagster_port: int = 3000
     host: str = "127.0.0.1"
+    exporter_port: int = 0
     model: str = "smollm2-135m"
     version: str = "v1"
 
@@ -68,6 +70,12 @@ class StackSettings:
         return f"http://{self.host}:{self.dagster_port}"
 
     @property
+    def metrics_port(self) -> int:
+        """TCP port of the host exporter."""
+        above = self.dagster_port + 1000
+        return self.exporter_port or (above if above <= 65535 else self.dagster_port - 1000)
+
+    @property
     def environment(self) -> dict[str, str]:
         """Variables that every process of the stack gets."""
         return {
@@ -75,6 +83,7 @@ class StackSettings:
             "IRONWORKS_HOST": self.host,
             "IRONWORKS_PORT": str(self.port),
             "IRONWORKS_SERVICE": self.service,
+            "IRONWORKS_EXPORTER_PORT": str(self.metrics_port),
             "DAGSTER_HOME": str(self.paths.dagster),
             "DAGSTER_DISABLE_TELEMETRY": "1",
             "PYTHONUNBUFFERED": "1",

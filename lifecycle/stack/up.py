@@ -171,6 +171,7 @@ def addresses(settings: StackSettings) -> list[tuple[str, str]]:
         ("Dagster", settings.dagster_url),
         ("API", f"{settings.api_url}/v1/chat/completions"),
         ("metrics", f"{settings.api_url}/metrics"),
+        ("GPUs", f"http://{settings.host}:{settings.metrics_port}/metrics"),
         ("audit", command),
     ]
 

@@ -14,6 +14,8 @@ from dagster import (
     op,
 )
 
+from lifecycle.fleet.layout import FleetLayout
+from lifecycle.fleet.managed import ManagedFleet
 from lifecycle.fleet.supervisors.local import LocalSupervisor
 from lifecycle.host.recovery import ladder, record, report
 from lifecycle.host.recovery.climb import Climb, Site, Verdict
@@ -49,7 +51,10 @@ def _site(context: OpExecutionContext, config: RungConfig) -> Site:
     return Site(
         host=machine.host(),
         paths=state.paths,
-        replicas=HostReplicas(state.paths, LocalSupervisor(state.paths)),
+        replicas=HostReplicas(
+            ManagedFleet(state.paths, FleetLayout.from_environment(), LocalSupervisor(state.paths)),
+            hosts=("127.0.0.1", "localhost", machine.name),
+        ),
         say=context.log.info,
         pci_reset=config.allow,
         ignore_limit=config.ignore_limit,

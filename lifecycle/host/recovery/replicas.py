@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from lifecycle.fleet.proxy.base import ProxyClient
-from lifecycle.fleet.supervisors.base import ReplicaSpec, ReplicaSupervisor
+from lifecycle.fleet.managed import ManagedFleet
 from registry.errors import IronworksError
-from registry.fleet import DesiredReplica
-from registry.paths import StatePaths
+from registry.fleet import DesiredReplica, DesiredState
 from registry.store import Registry
 from serving.client import ReplicaClient
 
 ACTOR = "recover_host"
 
-_POLL_SECONDS = 0.2
 _STOP_GRACE_SECONDS = 3.0
 
 
 class HostReplicas:
     """Drains, stops and starts every replica of one host.
 
+    What should be is declared first, so that a reconcile that runs meanwhile wants the same.
+
     Args:
-        paths: the state folder.
-        supervisor: runs them.
-        proxy: in front of them, if there is one.
-        hosts: names and addresses under which replicas of this host are declared.
+        fleet: all replicas of the state folder.
+        hosts: names and addresses under which those of this host are declared.
     """
 
     def __init__(
-        self,
-        paths: StatePaths,
-        supervisor: ReplicaSupervisor,
-        proxy: ProxyClient | None = None,
-        hosts: Collection[str] = ("127.0.0.1", "localhost"),
+        self, fleet: ManagedFleet, hosts: Collection[str] = ("127.0.0.1", "localhost")
     ) -> None:
-        self._paths = paths
-        self._supervisor = supervisor
-        self._proxy = proxy
-        self._hosts = set(hosts)
+        self._fleet = fleet
+        self._hosts = {*hosts, fleet.layout.host}
 
     def in_rotation(self) -> list[str]:
         """Services of this host that should be running, by name."""
@@ -70,7 +60,7 @@ class HostReplicas:
         self._declare(services, "stopped", reason)
         with ThreadPoolExecutor(len(services)) as pool:
             ended = pool.map(
-                lambda name: self._supervisor.stop(name, grace_seconds=_STOP_GRACE_SECONDS),
+                lambda name: self._fleet.supervisor.stop(name, grace_seconds=_STOP_GRACE_SECONDS),
                 services,
             )
             return [status.service for status in ended if status.running]
@@ -81,64 +71,34 @@ class HostReplicas:
         Returns:
             Those that were not ready in time.
         """
+        if not services:
+            return []
         self._declare(services, "running", reason)
-        wanted = [r for r in self._declared() if r.service in services]
-        for replica in wanted:
-            self._supervisor.start(
-                ReplicaSpec(
-                    service=replica.service,
-                    port=replica.port,
-                    model=replica.model,
-                    alias=replica.alias,
-                    host=replica.host,
-                    env={} if replica.device == "auto" else {"IRONWORKS_DEVICE": replica.device},
-                )
-            )
-        return self._await_ready(wanted, seconds)
-
-    def _await_ready(self, wanted: Iterable[DesiredReplica], seconds: float) -> list[str]:
-        deadline = time.monotonic() + seconds
-        missing = {replica.service: replica for replica in wanted}
-        while missing and time.monotonic() < deadline:
-            for name, replica in list(missing.items()):
-                with self._client(replica, timeout=1.0) as client:
-                    if not client.readyz():
-                        continue
-                del missing[name]
-                if self._proxy is not None:
-                    self._proxy.ready(name, weight=replica.weight)
-            time.sleep(_POLL_SECONDS)
-        return sorted(missing)
+        seen = self._fleet.reconcile(deadline_seconds=seconds)
+        missing = {action.service for action in seen.pending} | set(seen.failures)
+        return sorted(missing & set(services))
 
     def _drain(self, service: str, seconds: float) -> int:
         replica = next((r for r in self._declared() if r.service == service), None)
-        if replica is None or not self._supervisor.status(service).running:
+        if replica is None or not self._fleet.supervisor.status(service).running:
             return 0
         try:
-            if self._proxy is not None:
-                self._proxy.drain(service)
-            with self._client(replica, timeout=seconds) as client:
+            if self._fleet.proxy is not None:
+                self._fleet.proxy.client.drain(service)
+            with ReplicaClient(
+                f"http://{replica.host}:{replica.port}",
+                admin_socket=self._fleet.paths.socket(f"{service}.admin"),
+                timeout=seconds,
+            ) as client:
                 return client.drain(seconds)
         except IronworksError:
             return 0  # it does not answer: it has no request that could still end well
 
-    def _client(self, replica: DesiredReplica, *, timeout: float) -> ReplicaClient:
-        return ReplicaClient(
-            f"http://{replica.host}:{replica.port}",
-            admin_socket=self._paths.socket(f"{replica.service}.admin"),
-            timeout=timeout,
-        )
-
     def _declared(self) -> list[DesiredReplica]:
-        with Registry.open(self._paths.registry) as registry:
-            return [r for r in registry.fleet.desired() if r.host in self._hosts]
+        return [r for r in self._fleet.desired() if r.host in self._hosts]
 
-    def _declare(self, services: Collection[str], state: str, reason: str) -> None:
-        with Registry.open(self._paths.registry) as registry:
+    def _declare(self, services: Collection[str], state: DesiredState, reason: str) -> None:
+        with Registry.open(self._fleet.paths.registry) as registry:
             for replica in registry.fleet.desired():
                 if replica.service in services:
-                    registry.fleet.set(
-                        replace(replica, state=state),  # type: ignore[arg-type]
-                        actor=ACTOR,
-                        reason=reason,
-                    )
+                    registry.fleet.set(replace(replica, state=state), actor=ACTOR, reason=reason)
