@@ -109,6 +109,8 @@ def _running(replica: DesiredReplica, one: ReplicaObservation, proxied: bool) ->
     elif known is not None and (known.rotation != "ready" or known.weight != replica.weight):
         told = f"{known.rotation}, weight {known.weight}"
         yield Action("enter", service, f"it is ready and the proxy has it as {told}")
+    elif known is not None and not known.up:
+        yield Action("await_ready", service, f"the proxy's health check: {known.reason}")
 
 
 def _drained(one: ReplicaObservation, proxied: bool, *, alone: bool) -> Iterator[Action]:

@@ -104,6 +104,8 @@ def render(
             f"    timeout server {ANSWER_SECONDS}s",
             "    timeout queue 10s",
             # A request can be repeated until its first token has come: it changes nothing.
+            # HAProxy repeats only what it held whole when it sent it first.
+            "    option http-buffer-request",
             "    option redispatch 1",
             f"    retries {retries}",
             "    retry-on conn-failure empty-response 503",
@@ -134,7 +136,7 @@ def render(
     )
 
 
-CHECK = "inter 1s fastinter 200ms fall 2 rise 1"
+CHECK = "inter 1s fastinter 200ms downinter 500ms fall 2 rise 1"
 """Health checks: out of rotation about 1.2 s after the first failure, back after one success."""
 
 
@@ -143,7 +145,6 @@ def _balance(balance: Balance) -> list[str]:
         return ["    balance leastconn"]
     first = f"bytes(0,{PREFIX_BYTES})"
     return [
-        "    option http-buffer-request",
         f"    http-request set-var(txn.prefix) req.body,json_query('$.messages[0].content'),{first}"
         " if METH_POST",
         f"    http-request set-var(txn.prefix) req.body,json_query('$.prompt'),{first}"

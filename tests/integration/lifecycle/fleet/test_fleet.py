@@ -97,7 +97,7 @@ def test_a_full_replica_is_passed_over_and_a_full_fleet_says_429(
         "stream": True,
     }
     with httpx.Client(base_url=url(fleet), timeout=60, trust_env=False) as client:
-        first, second = fleet.desired()
+        first = fleet.desired()[0]
         # One replica is filled behind the proxy's back, so that it doesn't count it.
         direct = f"http://{first.host}:{first.port}/v1/chat/completions"
         with client.stream("POST", direct, json=body) as held:
