@@ -14,9 +14,10 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from benchmarks.drills import disk
+from benchmarks.drills import disk, gpu
 from benchmarks.drills.engine import kill_engine
 from benchmarks.drills.fleet import kill_daemon_in_recovery, kill_replica, stop_engine
 from benchmarks.drills.stack import running_stack
@@ -42,6 +43,14 @@ TARGETS: dict[str, Target] = {
     "daemon_killed.starts": ("<=", 1),
     "daemon_killed.failed_at_healthy": ("<=", 0),
     "daemon_killed.refused": ("<=", 0),
+    **{
+        f"{name}.exported_serving_again_seconds": ("<=", 45)
+        for name in ("gpu_lost", "gpu_lost_needs_reload", "nvml_hang", "driver_mismatch")
+    },
+    "foreign_holder.recovery_runs": ("<=", 1),
+    "foreign_holder.in_rotation": ("<=", 0),
+    "fallen_off_the_bus.recovery_runs": ("<=", 1),
+    "fallen_off_the_bus.in_rotation": ("<=", 0),
     "disk_full.failed_requests": ("<=", 0),
     # One poll of run monitoring is 5 s; looking at the run and failing it come on top.
     "worker_killed.failed_after_seconds": ("<=", 10),
@@ -100,6 +109,7 @@ def run(options: Options) -> None:
         rows.add("disk_full", full, absent=disk.absent())
         rows.add("worker_killed", lambda: kill_worker_and_code_server(next(folders)))
         _fleet_rows(rows, next(folders), model)
+        _gpu_rows(rows, next(folders), model)
     figures = {**rows.figures, "failed_drills": rows.failed, "absent": rows.absent}
     targets = {
         name: target for name, target in TARGETS.items() if name.split(".")[0] not in rows.absent
@@ -120,6 +130,17 @@ def _fleet_rows(rows: Rows, folder: Path, model: Path) -> None:
         rows.add("replica_killed", lambda: kill_replica(stack))
         rows.add("engine_hung", lambda: stop_engine(stack))
         rows.add("daemon_killed", lambda: kill_daemon_in_recovery(stack))
+
+
+def _gpu_rows(rows: Rows, folder: Path, model: Path) -> None:
+    """The drills that break the fake driver; one stack serves them all."""
+    if reason := gpu.absent():
+        for name in gpu.DRILLS:
+            rows.add(name, dict, absent=reason)
+        return
+    with gpu.gpu_stack(folder, model) as on:
+        for name, drill in gpu.DRILLS.items():
+            rows.add(name, partial(drill, on))
 
 
 if __name__ == "__main__":
