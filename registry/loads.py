@@ -142,6 +142,16 @@ class LoadLog:
         with self._database.read() as connection:
             return self._record(connection, load_id)
 
+    def latest(self, service: str) -> LoadRecord | None:
+        """Return the last load that a service began, ``None`` if it never began one.
+
+        Tells an orderly stop (``unloaded``) from a death: a killed process says nothing.
+        """
+        query = select(load).where(load.c.service == service).order_by(load.c.id.desc()).limit(1)
+        with self._database.read() as connection:
+            row = connection.execute(query).first()
+        return load_record(row) if row else None
+
     def _record(self, connection: Connection, load_id: int) -> LoadRecord:
         row = connection.execute(select(load).where(load.c.id == load_id)).first()
         if row is None:

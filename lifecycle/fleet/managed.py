@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -145,6 +145,7 @@ class ManagedFleet:
         *,
         deadline_seconds: float = 900.0,
         drain_seconds: float = DRAIN_SECONDS,
+        only: Collection[str] | None = None,
         say: Callable[[str], None] = _silent,
     ) -> Reconciliation:
         """Make the fleet what it should be; safe at any time, twice, and after a crash.
@@ -155,6 +156,8 @@ class ManagedFleet:
         Args:
             deadline_seconds: for everything, loading included.
             drain_seconds: how long requests of a replica that has to go may take.
+            only: services to deal with, beside the proxy; None: all. What is wrong with
+                another must not hold up the recovery of this one.
             say: is told each step.
         """
         began = time.monotonic()
@@ -172,6 +175,7 @@ class ManagedFleet:
                 action
                 for action in plan(desired, seen, patient=elapsed < drain_seconds)
                 if action.service not in work.failures
+                and (only is None or action.service in (*only, PROXY))
             ]
             if not actions or elapsed > deadline_seconds:
                 return Reconciliation(
