@@ -11,7 +11,9 @@ don't give is null; its return code is under ``codes``.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -134,5 +136,11 @@ def _look() -> dict[str, Any]:
     }
 
 
+def _end_with_parent() -> None:
+    """Be killed when the asking process dies (prctl(2), PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    _end_with_parent()
     json.dump(_look(), sys.stdout)
