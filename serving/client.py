@@ -143,6 +143,17 @@ class ReplicaClient:
         response = self._admin_send("POST", "/drain", json={"seconds": seconds}, timeout=timeout)
         return int(self._json(response)["still_running"])
 
+    def sketches(self) -> dict[str, Any]:
+        """What its traffic looked like, in counts: see ``serving.telemetry.sketches``."""
+        return self._json(self._admin_send("GET", "/sketches"))
+
+    def canary(
+        self, model: str, prompts: Sequence[str], *, max_tokens: int, timeout: float
+    ) -> dict[str, Any]:
+        """Fixed prompts answered greedily with log probabilities; in no metric or sketch."""
+        body = {"model": model, "prompts": list(prompts), "max_tokens": max_tokens}
+        return self._json(self._admin_send("POST", "/canary", json=body, timeout=timeout))
+
     def _is_ok(self, path: str) -> bool:
         try:
             return self._public.get(path).is_success

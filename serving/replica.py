@@ -26,6 +26,7 @@ from serving.client import admin_socket_path
 from serving.hub.hub import Hub
 from serving.settings import Settings
 from serving.sockets import bind_admin, bind_tcp
+from serving.telemetry.sketches import Sketches
 
 _log = structlog.get_logger(__name__)
 
@@ -53,7 +54,11 @@ def run(settings: Settings) -> None:
 
 async def _run(settings: Settings, hub: Hub, public: socket.socket, admin: socket.socket) -> None:
     stop, cut = _stop_signals()
-    servers = [_Server(create_app(hub, settings)), _Server(create_admin_app(hub))]
+    sketches = Sketches()
+    servers = [
+        _Server(create_app(hub, settings, sketches)),
+        _Server(create_admin_app(hub, sketches)),
+    ]
     serving = [
         asyncio.create_task(server.serve(sockets=[listener]), name="http-server")
         for server, listener in zip(servers, (public, admin), strict=True)

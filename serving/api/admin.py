@@ -1,4 +1,4 @@
-"""The admin API of a replica: status, swap, drain, memory.
+"""The admin API of a replica: status, swap, drain, memory, sketches, canary.
 
 Its own ASGI application on its own Unix socket of mode 0600: whoever may open the socket
 is the operator, and nothing of it is reachable from the network.
@@ -22,8 +22,10 @@ from registry.errors import (
     IronworksError,
     NotFoundError,
 )
+from serving.api.canary import CanaryRequest, ask_canary
 from serving.hub.errors import EngineDiedError, EngineUnavailableError
 from serving.hub.hub import Hub
+from serving.telemetry.sketches import Sketches
 
 _Body = TypeVar("_Body")
 _STATUS: tuple[tuple[type[IronworksError], int], ...] = (
@@ -50,8 +52,14 @@ class DrainRequest(msgspec.Struct, forbid_unknown_fields=True):
     """How long running requests may take; default: the replica's setting."""
 
 
-def create_admin_app(hub: Hub) -> Starlette:
-    """The ASGI application; the caller serves it on a private socket."""
+def create_admin_app(hub: Hub, sketches: Sketches | None = None) -> Starlette:
+    """The ASGI application; the caller serves it on a private socket.
+
+    Args:
+        hub: the models.
+        sketches: those of the public application.
+    """
+    kept = sketches or Sketches()
 
     async def status(_: Request) -> Response:
         return JSONResponse(hub.status())
@@ -67,12 +75,21 @@ def create_admin_app(hub: Hub) -> Starlette:
         body = _decode(await request.body() or b"{}", DrainRequest)
         return JSONResponse({"still_running": await hub.drain(body.seconds)})
 
+    async def show_sketches(_: Request) -> Response:
+        return JSONResponse(kept.as_json())
+
+    async def canary(request: Request) -> Response:
+        body = _decode(await request.body(), CanaryRequest)
+        return JSONResponse(await ask_canary(hub, body))
+
     return Starlette(
         routes=[
             Route("/status", status),
             Route("/debug/memory", memory),
             Route("/swap", swap, methods=["POST"]),
             Route("/drain", drain, methods=["POST"]),
+            Route("/sketches", show_sketches),
+            Route("/canary", canary, methods=["POST"]),
         ],
         exception_handlers={IronworksError: _refuse},
     )

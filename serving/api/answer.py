@@ -17,6 +17,7 @@ from serving.api.sequence import Delta, text_deltas
 from serving.api.services import Services
 from serving.hub.protocol import LoadedModel
 from serving.telemetry.meter import SequenceMeter
+from serving.telemetry.sketches import DEFAULT_TENANT, Sketches, Stream, observe
 
 MODEL_VERSION_HEADER = "x-model-version"
 
@@ -142,10 +143,31 @@ async def answering(
             ]
             async with aclosing(merge(sequences)) as deltas:
                 answer = Answer(model, meters, deltas, record)
+                failed = False
                 try:
                     yield answer
+                except Exception:
+                    failed = True
+                    raise
                 finally:
                     answer.close()
+                    _sketch(services.sketches, model, endpoint, prompts, meters, failed, record)
+
+
+def _sketch(
+    sketches: Sketches,
+    model: LoadedModel,
+    endpoint: str,
+    prompts: list[list[int]],
+    meters: list[SequenceMeter],
+    failed: bool,
+    record: RequestRecord,
+) -> None:
+    """Count the request's sequences; a stream's failure is in the record, not raised."""
+    stream = Stream(model.name, model.digest, endpoint, DEFAULT_TENANT)
+    for ids, meter in zip(prompts, meters, strict=True):
+        unfinished = "error" if failed or record.error_code else "hung_up"
+        sketches.add(stream, observe(model.codec, ids, meter, unfinished))
 
 
 def _max_tokens(request: GenerationRequest, prompt_tokens: int, context: int) -> int:

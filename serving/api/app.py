@@ -25,14 +25,16 @@ from serving.api.services import Services
 from serving.hub.protocol import ModelHub
 from serving.settings import Settings
 from serving.telemetry.metrics import ServingMetrics
+from serving.telemetry.sketches import Sketches
 
 
-def create_app(hub: ModelHub, settings: Settings) -> FastAPI:
+def create_app(hub: ModelHub, settings: Settings, sketches: Sketches | None = None) -> FastAPI:
     """Build the application that serves ``hub`` within the limits of ``settings``.
 
     Args:
         hub: the models; started and closed by the caller.
         settings: the replica's settings.
+        sketches: where requests are counted; shared with the admin application.
 
     Returns:
         An ASGI application; its metrics are those of this application alone.
@@ -51,7 +53,9 @@ def create_app(hub: ModelHub, settings: Settings) -> FastAPI:
         metrics.admission_rejections,
         behind_proxy=settings.behind_proxy,
     )
-    app.state.services = Services(hub, metrics, admission, settings.stall_seconds)
+    app.state.services = Services(
+        hub, metrics, admission, settings.stall_seconds, sketches or Sketches()
+    )
     for module in (chat, completions, models, health):
         app.include_router(module.router)
 

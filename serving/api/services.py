@@ -11,6 +11,7 @@ from starlette.requests import Request
 from serving.api.admission import Admission
 from serving.hub.protocol import ModelHub
 from serving.telemetry.metrics import ServingMetrics
+from serving.telemetry.sketches import Sketches
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Services:
     admission: Admission
     stall_seconds: float
     """An engine that has work and ends no step for this long is stuck."""
+    sketches: Sketches
+    """What traffic looks like, for the drift report."""
 
 
 def services_of(request: Request) -> Services:

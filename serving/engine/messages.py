@@ -44,6 +44,8 @@ class SamplingParams(msgspec.Struct, frozen=True):
     seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    top_logprobs: int = 0
+    """So many most probable tokens are told with each token; 0 tells none."""
 
 
 # ---- API → engine ---------------------------------------------------------------------
@@ -143,6 +145,16 @@ class LoadFailed(msgspec.Struct, tag=True):
     code: str
 
 
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """What the model gave to a chosen token and to the likeliest ones, before any sampling."""
+
+    chosen: float
+    """Natural logarithm of its probability."""
+    top_ids: tuple[int, ...]
+    """Most probable first."""
+    top: tuple[float, ...]
+
+
 class TokenOutput(msgspec.Struct, frozen=True):
     """New tokens of one request; the last one carries ``finish_reason``."""
 
@@ -153,6 +165,8 @@ class TokenOutput(msgspec.Struct, frozen=True):
     """With the first token: time from arrival at the engine to the first prefill step."""
     prefill_seconds: float | None = None
     """With the first token: time from the first prefill step to the first token."""
+    logprobs: TokenLogprobs | None = None
+    """Where ``SamplingParams.top_logprobs`` asked for them."""
 
 
 class EngineStats(msgspec.Struct, frozen=True):

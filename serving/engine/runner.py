@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from serving.engine.batch import RaggedBatch
 from serving.engine.kv_pool import KvPool
-from serving.engine.sampler import choose
+from serving.engine.sampler import choose, logprobs_of
 from serving.engine.sequence import Span
 
 
@@ -47,11 +47,15 @@ class ModelRunner:
         """See :class:`serving.engine.engine.Runner`."""
         logits = self.logits(spans)
         sampling = [span.sequence for span in spans if span.samples]
-        return choose(
+        tokens = choose(
             logits,
             [sequence.sampling for sequence in sampling],
             [s.random.random() if s.sampling.temperature > 0 else 0.0 for s in sampling],
         )
+        for sequence, row, token in zip(sampling, logits, tokens, strict=True):
+            if sequence.sampling.top_logprobs and token is not None:
+                sequence.logprobs = logprobs_of(row, token, sequence.sampling.top_logprobs)
+        return tokens
 
     def allocated_bytes(self) -> int | None:
         """Bytes of live tensors on the device; None on CPU."""

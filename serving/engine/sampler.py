@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from serving.engine.messages import SamplingParams
+from serving.engine.messages import SamplingParams, TokenLogprobs
 
 
 def choose(
@@ -32,6 +32,13 @@ def choose(
         elif how.temperature > 0:
             chosen[row] = _sample(logits[row], how, draw)
     return chosen
+
+
+def logprobs_of(logits: torch.Tensor, token: int, count: int) -> TokenLogprobs:
+    """Log probabilities of ``token`` and of the ``count`` likeliest tokens; logits [vocabulary]."""
+    logprobs = logits.float().log_softmax(dim=-1)
+    values, ids = logprobs.topk(min(count, logprobs.numel()))
+    return TokenLogprobs(float(logprobs[token]), tuple(ids.tolist()), tuple(values.tolist()))
 
 
 def _sample(logits: torch.Tensor, how: SamplingParams, draw: float) -> int:

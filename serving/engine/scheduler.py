@@ -121,6 +121,7 @@ class Scheduler:
                     finish_reason=reason,
                     queue_seconds=started - sequence.arrived if first else None,
                     prefill_seconds=now - started if first else None,
+                    logprobs=sequence.logprobs,
                 )
             )
         return outputs

@@ -6,7 +6,9 @@ import random
 from dataclasses import dataclass, field
 
 from registry.errors import InputError
-from serving.engine.messages import FinishReason, Generate, SamplingParams
+from serving.engine.messages import FinishReason, Generate, SamplingParams, TokenLogprobs
+
+MAX_LOGPROBS = 20
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Sequence:
     random: random.Random = field(repr=False)
     """Its own source of chance: draws don't depend on whatever else is in the batch."""
     slot: int = -1
+    logprobs: TokenLogprobs | None = None
+    """Of the newest token, where its parameters ask for them; set by the runner."""
     started: float | None = None
     """Monotonic seconds of its first step."""
     computed: int = 0
@@ -81,6 +85,8 @@ class Sequence:
             raise InputError("top_p must be above 0 and at most 1", where="top_p")
         if not sampling.top_k >= 0:
             raise InputError("top_k must not be negative", where="top_k")
+        if not 0 <= sampling.top_logprobs <= MAX_LOGPROBS:
+            raise InputError(f"top_logprobs must be 0 to {MAX_LOGPROBS}", where="top_logprobs")
         eos = () if sampling.ignore_eos else limits.eos_token_ids
         return cls(
             request_id=request.request_id,

@@ -37,6 +37,9 @@ class SequenceMeter:
         self._latest = 0.0
         self.prompt_tokens = prompt_tokens
         self.generated_tokens = 0
+        self.generated_ids: list[int] = []
+        self.finish_reason: str | None = None
+        """None until the sequence has ended by itself."""
         # Looking a label up costs more than counting: once per sequence, not per token.
         self._article_tokens = metrics.generate_tokens.labels(model, endpoint)
         self._tokens = metrics.generation_tokens.labels(model)
@@ -48,6 +51,18 @@ class SequenceMeter:
     def first_token_seconds(self) -> float | None:
         """From arrival to the first token; None before it."""
         return self._first - self._arrived if self.generated_tokens else None
+
+    @property
+    def seconds(self) -> float:
+        """From arrival to the newest token; before the first one, until now."""
+        return (self._latest if self.generated_tokens else time.perf_counter()) - self._arrived
+
+    @property
+    def token_seconds(self) -> float | None:
+        """Mean time of the tokens after the first; None where there are none."""
+        if self.generated_tokens < 2:
+            return None
+        return (self._latest - self._first) / (self.generated_tokens - 1)
 
     def output(self, output: TokenOutput) -> None:
         """Take one engine output into account."""
@@ -62,11 +77,13 @@ class SequenceMeter:
             self._inter_token.observe(now - self._latest)
         self._latest = now
         self.generated_tokens += count
+        self.generated_ids += output.token_ids
         self._article_tokens.inc(count)
         self._tokens.inc(count)
 
     def finish(self, reason: str) -> None:
         """The sequence ended by itself, ``reason`` being ``stop`` or ``length``."""
+        self.finish_reason = reason
         model, metrics = self._model, self._metrics
         now = time.perf_counter()
         metrics.request_success.labels(model, reason).inc()
@@ -74,10 +91,8 @@ class SequenceMeter:
         metrics.generation_length.labels(model).observe(self.generated_tokens)
         if self.generated_tokens:
             metrics.decode_time.labels(model).observe(self._latest - self._first)
-        if self.generated_tokens > 1:
-            metrics.per_token.labels(model).observe(
-                (self._latest - self._first) / (self.generated_tokens - 1)
-            )
+        if self.token_seconds is not None:
+            metrics.per_token.labels(model).observe(self.token_seconds)
 
     def _first_token(self, output: TokenOutput) -> None:
         model, metrics = self._model, self._metrics
