@@ -66,6 +66,23 @@ def gates_table(results: Iterable[GateResult]) -> TableMetadataValue:
     )
 
 
+def changes_table(changes: Iterable[tuple[str, str, float]]) -> TableMetadataValue:
+    """Show what was done to each replica: (service, step, seconds)."""
+    return MetadataValue.table(
+        records=[
+            TableRecord({"replica": service, "did": step, "seconds": round(seconds, 3)})
+            for service, step, seconds in changes
+        ],
+        schema=TableSchema(
+            columns=[
+                TableColumn("replica", "string"),
+                TableColumn("did", "string", "start, swap, rolling or none"),
+                TableColumn("seconds", "float"),
+            ]
+        ),
+    )
+
+
 def conversation(prompt: str, answer: str) -> MarkdownMetadataValue:
     """Show a prompt and what the model said, as quotations."""
     return MetadataValue.md(f"**Prompt**\n\n{_quote(prompt)}\n\n**Answer**\n\n{_quote(answer)}")

@@ -1,4 +1,4 @@
-"""The replica of this state folder, as the assets and sensors deal with it."""
+"""One replica of this state folder, as the assets and sensors deal with it."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lifecycle.fleet.processes import ProcessError
+from lifecycle.fleet.rollout import Room
 from lifecycle.fleet.supervisors.base import ReplicaSpec, ReplicaSupervisor
 from lifecycle.models.rollout import Hosted, ReplicaView
 from registry.errors import IronworksError, NotFoundError
@@ -19,7 +20,7 @@ PROBE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class ReplicaAddress:
-    """Where the one replica of a state folder is, running or not."""
+    """Where a replica is, running or not."""
 
     service: str
     port: int
@@ -30,10 +31,12 @@ class ReplicaAddress:
 class Deployment:
     """What was done to make the replica serve a version."""
 
-    step: Literal["start", "swap", "none"]
+    step: Literal["start", "swap", "rolling", "none"]
     phases: Mapping[str, float]
     """Seconds by phase of the load, as the replica reports them."""
     seconds: float
+    reason: str = ""
+    """Why it was done in that way."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,20 @@ class ManagedReplica:
         address: where it is.
         paths: the state folder.
         supervisor: starts it when it doesn't run.
+        settings: what it is started with, beside its address.
     """
 
     def __init__(
-        self, address: ReplicaAddress, paths: StatePaths, supervisor: ReplicaSupervisor
+        self,
+        address: ReplicaAddress,
+        paths: StatePaths,
+        supervisor: ReplicaSupervisor,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.address = address
         self._paths = paths
         self._supervisor = supervisor
+        self._settings = settings or {}
 
     def look(self) -> ReplicaView:
         """See what runs and what it serves, within ``PROBE_SECONDS``."""
@@ -77,6 +86,21 @@ class ManagedReplica:
                 for model in models
             },
         )
+
+    def room(self, model: str) -> Room:
+        """What is free beside the present engine; unknown if it doesn't answer."""
+        service = self.address.service
+        try:
+            with self._client(timeout=PROBE_SECONDS) as client:
+                (card,) = [m for m in client.status()["models"] if m["name"] == model]
+                memory = client.memory()
+        except (IronworksError, ValueError):
+            return Room(service, "", None, 0)
+        free = memory["host"]["available_bytes"]
+        for device in memory["devices"]:
+            if device["device"] == card["device"]:
+                free = device["total_bytes"] - device["used_bytes"]
+        return Room(service, card["device"], free, card["kv_bytes"])
 
     def ask(self, model: str, prompt: str, *, max_tokens: int, timeout: float) -> Answer:
         """Send one greedy chat request through the public API; ``timeout`` in seconds."""
@@ -112,7 +136,7 @@ class ManagedReplica:
             say(f"{self.address.service} does not run: starting it with {version.name}")
             self._start(version.model, alias)
             step = "start"
-        hosted = self._await_loaded(version, deadline)
+        hosted = self.await_loaded(version, deadline)
         if hosted.digest != version.digest or hosted.state != "ready":
             say(f"{self.address.service} serves another version: swapping to {version.name}")
             with self._client(timeout=PROBE_SECONDS) as client:
@@ -129,11 +153,21 @@ class ManagedReplica:
                 host=self.address.host,
                 model=model,
                 alias=alias,
+                env=self._settings,
             )
         )
 
-    def _await_loaded(self, version: Version, deadline: float) -> Hosted:
-        """Wait until the replica is done with the load that it is at."""
+    def await_loaded(self, version: Version, deadline: float) -> Hosted:
+        """Wait until the replica is done with the load that it is at.
+
+        Args:
+            version: whose model it must serve, in whatever version.
+            deadline: by the monotonic clock.
+
+        Raises:
+            ProcessError: it ended, or it took too long.
+            NotFoundError: it serves other models only.
+        """
         while time.monotonic() < deadline:
             view = self.look()
             if not view.running:

@@ -1,13 +1,13 @@
-"""What the model assets work with: the state folder, its registry, and the replica."""
+"""What the assets work with: the state folder, its registry, and the replicas."""
 
-import os
 from pathlib import Path
+from typing import Literal
 
 from dagster import ConfigurableResource
 
+from lifecycle.fleet.layout import FleetLayout
+from lifecycle.fleet.managed import ManagedFleet
 from lifecycle.fleet.supervisors.local import LocalSupervisor
-from lifecycle.models.replica import ManagedReplica, ReplicaAddress
-from registry.errors import InputError
 from registry.paths import StatePaths
 from registry.store import Registry
 
@@ -29,30 +29,38 @@ class StateFolder(ConfigurableResource):  # type: ignore[type-arg]
 
 
 class ReplicaResource(ConfigurableResource):  # type: ignore[type-arg]
-    """Which replica ``deployed_version`` acts on."""
+    """Where the replicas of the state folder are, and how many to begin with."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     service: str = ""
-    """Empty: ``replica-<port>``."""
+    """Of a single replica; empty: ``replica-<port>``."""
+    replicas: int = 1
+    """More than one: behind a proxy on ``port``, on the ports after it."""
+    balance: Literal["leastconn", "prefix"] = "leastconn"
+    """How that proxy chooses."""
 
     @classmethod
     def from_environment(cls) -> "ReplicaResource":
-        """Read the variables that the replica itself reads (``serving.settings``).
+        """Read the variables that ``make up`` sets; see ``FleetLayout``.
 
         Raises:
-            InputError: the port is not a number.
+            InputError: one of them is not acceptable.
         """
-        port = os.environ.get("IRONWORKS_PORT") or "8000"
-        if not port.isdecimal():
-            raise InputError("the port is not a number", where="IRONWORKS_PORT", fix="such as 8000")
+        layout = FleetLayout.from_environment()
         return cls(
-            host=os.environ.get("IRONWORKS_HOST") or "127.0.0.1",
-            port=int(port),
-            service=os.environ.get("IRONWORKS_SERVICE", ""),
+            host=layout.host,
+            port=layout.port,
+            service=layout.service,
+            replicas=layout.replicas,
+            balance=layout.balance,
         )
 
-    def managed(self, paths: StatePaths) -> ManagedReplica:
-        """The replica, run as a process of this host."""
-        address = ReplicaAddress(self.service or f"replica-{self.port}", self.port, self.host)
-        return ManagedReplica(address, paths, LocalSupervisor(paths))
+    @property
+    def layout(self) -> FleetLayout:
+        """The addresses."""
+        return FleetLayout(self.host, self.port, self.replicas, self.service, self.balance)
+
+    def fleet(self, paths: StatePaths) -> ManagedFleet:
+        """The replicas, run as processes of this host, and the proxy in front of them."""
+        return ManagedFleet(paths, self.layout, LocalSupervisor(paths))

@@ -1,6 +1,6 @@
-"""Which promoted versions must be brought to the replica: pure decisions.
+"""Which promoted versions must be brought to the replicas: pure decisions.
 
-The registry's alias says what is wanted, the replica says what it serves. ``decide`` is
+The registry's alias says what is wanted, each replica says what it serves. ``decide`` is
 safe to ask at any time and twice: it asks for nothing while they agree, while a reload
 is under way, or while the last attempt was a short time ago.
 """
@@ -75,7 +75,7 @@ class Reload:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the sensor does with one look at aliases and replica."""
+    """What the sensor does with one look at aliases and replicas."""
 
     reloads: tuple[Reload, ...]
     notes: tuple[str, ...]
@@ -86,7 +86,7 @@ class Decision:
 
 def decide(
     wanted: Collection[Wanted],
-    view: ReplicaView,
+    views: Mapping[str, Collection[ReplicaView]],
     in_flight: Collection[str],
     attempts: Mapping[str, Attempts],
     now: float,
@@ -95,7 +95,7 @@ def decide(
 
     Args:
         wanted: one version for each model whose alias is set.
-        view: the replica as it is.
+        views: by model: the replicas that should serve it, as they are.
         in_flight: models for which a reload is queued or running.
         attempts: the cursor of the last decision.
         now: Unix time in seconds.
@@ -108,6 +108,7 @@ def decide(
         past = attempts.get(model, Attempts(want.revision, 0, 0.0, 0))
         if past.revision != want.revision:
             past = Attempts(want.revision, 0, 0.0, past.serial)
+        view = _furthest_behind(want, views.get(model, ()))
         if view.serves(model, want.digest):
             following[model] = Attempts(want.revision, 0, 0.0, past.serial)
             notes.append(f"{want.key}: served")
@@ -122,6 +123,20 @@ def decide(
         key = f"reload:{want.key}:{want.digest[:12]}:alias-{want.revision}:{serial}"
         reloads.append(Reload(want, key))
     return Decision(tuple(reloads), tuple(notes), following)
+
+
+def _furthest_behind(want: Wanted, views: Collection[ReplicaView]) -> ReplicaView:
+    """The view that decides: of those that don't serve the version, a busy one first.
+
+    A replica without a process while others run is not looked at: it loads what the alias
+    names when it is brought back, which is not a reload's work.
+    """
+    running = [view for view in views if view.running]
+    if not running:
+        return ReplicaView(running=False)
+    behind = [view for view in running if not view.serves(want.key.model, want.digest)]
+    busy = [view for view in behind if _replica_is_busy(want, view)]
+    return [*busy, *behind, *running][0]
 
 
 def _reason_to_wait(

@@ -28,6 +28,7 @@ from lifecycle.models.assets import (
 from lifecycle.models.jobs import intake_model, reload_model
 from lifecycle.models.partitions import MODEL_VERSION, VersionKey
 from lifecycle.models.resources import ReplicaResource, StateFolder
+from lifecycle.models.service import ServedModels
 from registry.checkpoint_files import is_complete
 from registry.errors import InputError
 from registry.store import Registry
@@ -82,15 +83,15 @@ def model_drop(context: SensorEvaluationContext, state: StateFolder) -> SensorRe
 def promotions(
     context: SensorEvaluationContext, state: StateFolder, replica: ReplicaResource
 ) -> SensorResult | SkipReason:
-    """Start reload_model when production names another version than the replica serves."""
+    """Start reload_model when production names another version than a replica serves."""
     if not state.paths.registry.is_dir():
         return SkipReason("there is no registry yet")
     with state.registry() as registry:
         wanted = _wanted(registry)
-    managed = replica.managed(state.paths)
+    models = ServedModels(replica.fleet(state.paths))
     decision = rollout.decide(
         wanted,
-        managed.look(),
+        {want.key.model: models.views(want.key.model) for want in wanted},
         models_being_reloaded(context.instance),
         rollout.attempts_from_json(json.loads(context.cursor or "{}")),
         time.time(),
@@ -104,7 +105,7 @@ def promotions(
                 partition_key=str(reload.wanted.key),
                 tags={
                     "ironworks/version": str(reload.wanted.key),
-                    "ironworks/replica": managed.address.service,
+                    "ironworks/replica": models.tag,
                 },
             )
             for reload in decision.reloads

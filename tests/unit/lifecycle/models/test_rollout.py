@@ -30,13 +30,12 @@ STARTING = ReplicaView(running=True)
 
 def ask(
     want: Wanted,
-    view: ReplicaView,
-    *,
+    *views: ReplicaView,
     after: Decision | None = None,
     in_flight: tuple[str, ...] = (),
     now: float = 1000.0,
 ) -> Decision:
-    return decide([want], view, in_flight, after.attempts if after else {}, now)
+    return decide([want], {"tiny": views}, in_flight, after.attempts if after else {}, now)
 
 
 def test_the_first_promotion_starts_the_replica() -> None:
@@ -84,6 +83,23 @@ def test_a_busy_replica_is_left_alone(hosted: Hosted) -> None:
 def test_a_replica_whose_old_version_can_not_come_back_gets_the_new_one() -> None:
     view = ReplicaView(running=True, models={"tiny": Hosted(V1.digest, "restarting")})
     assert len(ask(V2, view).reloads) == 1
+
+
+def test_one_replica_that_is_behind_is_enough() -> None:
+    serves_v2 = ReplicaView(True, {"tiny": Hosted(V2.digest, "ready")})
+    assert len(ask(V2, serves_v2, SERVES_V1).reloads) == 1
+    assert ask(V2, serves_v2, serves_v2).reloads == ()
+
+
+def test_a_dead_replica_beside_a_live_one_is_not_a_reloads_work() -> None:
+    decision = ask(V1, NOTHING_RUNS, SERVES_V1)
+    assert decision.reloads == () and decision.notes == ("tiny@v1: served",)
+    assert len(ask(V1, NOTHING_RUNS, NOTHING_RUNS).reloads) == 1
+
+
+def test_a_replica_that_loads_is_waited_for_before_the_others_are_changed() -> None:
+    decision = ask(V2, SERVES_V1, STARTING)
+    assert decision.reloads == () and "starting" in decision.notes[0]
 
 
 def test_a_replica_for_other_models_is_not_disturbed() -> None:
