@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lifecycle.host.host import Host
 from lifecycle.host.nvml import PROBE_SECONDS
 from lifecycle.host.recovery import record
 from lifecycle.host.recovery.climb import Climb, Site, Verdict
@@ -61,7 +62,7 @@ def _look(site: Site, history: record.RecoveryRecord) -> Diagnosis:
     view = look(site.host, deadline_seconds=PROBE_SECONDS)
     # All open files of a busy machine take a while to go through.
     holding = holders(site.host) if view.fault else []
-    return diagnose(view, holding, recovered_at=_uptime_of_last_recovery(site, history))
+    return diagnose(view, holding, recovered_at=uptime_of_last_recovery(site.host, history))
 
 
 def drain(site: Site, climb: Climb) -> tuple[Climb, str]:
@@ -129,9 +130,9 @@ def _names(found: list[Holder]) -> str:
     return ", ".join(f"process {h.pid} ({h.name}) holds {h.device}" for h in found)
 
 
-def _uptime_of_last_recovery(site: Site, history: record.RecoveryRecord) -> float:
+def uptime_of_last_recovery(host: Host, history: record.RecoveryRecord) -> float:
     """Seconds since boot at which a recovery last succeeded; 0 if none did since boot."""
     ended = [a.ended for a in history.attempts if a.recovered and a.ended is not None]
     if not ended:
         return 0.0
-    return max(0.0, uptime(site.host) - (site.host.clock.time() - ended[-1]))
+    return max(0.0, uptime(host) - (host.clock.time() - ended[-1]))
