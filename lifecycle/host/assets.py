@@ -26,6 +26,7 @@ from lifecycle.host.verify import GROUPS, report_file, verify_and_keep
 from lifecycle.models.failures import plain_failures
 from lifecycle.models.provenance import actor_of
 from lifecycle.models.resources import StateFolder
+from registry.errors import IronworksError
 
 GROUP_NAME = "host"
 
@@ -46,17 +47,21 @@ def host_report(
         report = verify_and_keep(
             machine.host(), state.paths, lambda group: context.log.info(f"checking {group}")
         )
+    try:
         with state.registry() as registry:
             registry.record(
                 "host.verified",
                 machine.name,
                 {
                     "status": report.status,
-                    **{name: str(number) for name, number in report.counts.items()},
+                    "counts": report.counts,
                     "problems": [finding.name for finding in report.problems],
                 },
                 actor=actor_of(context.run),
             )
+    except IronworksError as error:
+        # A full disk is among what is found here: the report is shown all the same.
+        context.log.error(f"the audit log could not be told: {error}")
     for finding in report.problems:
         context.log.warning(f"{finding.name}: {finding.outcome.evidence}")
     yield MaterializeResult(

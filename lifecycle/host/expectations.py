@@ -103,27 +103,38 @@ class Expectations:
             tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"it is no TOML: {error}", where=HOST_FILE) from error
+        known = [part.name for part in fields(cls)]
         result = cls()
         for name, values in tables.items():
-            default = getattr(result, name, None)
-            if default is None or not isinstance(values, dict):
-                known = ", ".join(f"[{part.name}]" for part in fields(cls))
-                raise InputError(f"there is no table [{name}]", where=HOST_FILE, fix=known)
-            result = replace(result, **{name: _fill(name, default, values)})
+            if name not in known or not isinstance(values, dict):
+                names = ", ".join(f"[{part}]" for part in known)
+                raise InputError(
+                    f"there is no table [{name}]", where=HOST_FILE, fix=f"there are {names}"
+                )
+            filled = _fill(name, getattr(result, name), values)
+            result = replace(result, **{name: filled})
         return result
 
 
 def _fill(table: str, default: Any, values: dict[str, Any]) -> Any:
+    known = [part.name for part in fields(default)]
     given = {}
     for key, value in values.items():
-        if not hasattr(default, key):
-            known = ", ".join(part.name for part in fields(default))
-            raise InputError(f"[{table}] has no key {key}", where=HOST_FILE, fix=f"it has {known}")
-        before = getattr(default, key)
-        if isinstance(value, list):
-            value = tuple(value)
-        kind = int if before is None else Mapping if isinstance(before, Mapping) else type(before)
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if key not in known:
+            names = ", ".join(known)
+            raise InputError(f"[{table}] has no key {key}", where=HOST_FILE, fix=f"it has {names}")
+        given[key] = _typed(getattr(default, key), value)
+        if given[key] is None:
             raise InputError(f"[{table}] {key} has the wrong type", where=HOST_FILE)
-        given[key] = value
     return replace(default, **given)
+
+
+def _typed(default: Any, value: Any) -> Any:
+    """The value if it is of the default's type, else None; an absent default is a number."""
+    if isinstance(default, tuple):
+        words = isinstance(value, list) and all(isinstance(word, str) for word in value)
+        return tuple(value) if words else None
+    if isinstance(default, Mapping):
+        return value if isinstance(value, dict) else None
+    kind = int if default is None else type(default)
+    return value if type(value) is kind else None

@@ -173,7 +173,8 @@ def paired_counters(text: str, family: str) -> dict[str, int]:
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith(f"{family}:")]
     if len(lines) < 2:
         return {}
-    return {name: int(value) for name, value in zip(lines[0], lines[1], strict=False)}
+    pairs = zip(lines[0], lines[1], strict=False)
+    return {name: int(value) for name, value in pairs if value.isdecimal()}
 
 
 def real_path(host: Host, path: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -79,7 +80,7 @@ def verify(
 
 
 def verify_and_keep(host: Host, paths: StatePaths, progress: Progress | None = None) -> HostReport:
-    """Verify, compare counters with the report before, and keep the report in its place.
+    """Verify, compare counters with the report before, and keep the report where it can be.
 
     Raises:
         InputError: the machine's declaration is not acceptable.
@@ -88,10 +89,12 @@ def verify_and_keep(host: Host, paths: StatePaths, progress: Progress | None = N
     before = file.read_text() if file.is_file() else None
     inspection = Inspection(host, counters=counters_of(before, boot_id(host)))
     report = verify(inspection, progress=progress)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_suffix(f".{os.getpid()}.new")
-    new.write_text(json.dumps(report.as_json(), indent=1) + "\n")
-    new.replace(file)
+    # A full or read-only disk is a finding, and no reason to say nothing.
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(f".{os.getpid()}.new")
+        new.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+        new.replace(file)
     return report
 
 

@@ -13,7 +13,10 @@ _LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "
 _SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _MODULE_SIGNATURE = b"~Module signature appended~\n"
 """The last bytes of a signed module (``scripts/sign-file.c`` of the kernel)."""
-_MODULE_PATTERNS = ("updates/dkms", "updates", "extra", "weak-updates", "kernel/drivers/video")
+_MODULE_FOLDERS = (
+    *("updates/dkms", "updates", "kernel/drivers/video"),  # DKMS; the vendor's own installer
+    *("extra", "extra/*", "weak-updates/*", "kernel/nvidia*"),  # packages of RHEL and Ubuntu
+)
 
 
 def version(inspection: Inspection) -> Outcome:
@@ -62,12 +65,13 @@ def nouveau(inspection: Inspection) -> Outcome:
     return passed("nouveau is not loaded (/proc/modules)")
 
 
-def dkms(inspection: Inspection) -> Outcome | None:
+def dkms(inspection: Inspection) -> Outcome:
     """There is a module for the running kernel, and for the newest one installed."""
     host, kernel = inspection.host, inspection.kernel
-    kernels = [path.rpartition("/")[2] for path in host.glob("/lib/modules/*")]
-    if not kernels:
-        return unknown("/lib/modules is empty")
+    # Of a removed kernel, only files that depmod made stay behind.
+    kernels = [path.split("/")[3] for path in host.glob("/lib/modules/*/kernel")]
+    if kernel not in kernels:
+        return unknown(f"/lib/modules has nothing of the running kernel {kernel}")
     without = [name for name in kernels if not _module_files(inspection, name)]
     if kernel in without and not inspection.driver_version:
         return failed(
@@ -105,6 +109,8 @@ def secure_boot(inspection: Inspection) -> Outcome:
 def device_count(inspection: Inspection) -> Outcome:
     """As many GPUs on the bus as in NVML, and as were declared."""
     on_bus, expected = len(inspection.gpus_on_bus), inspection.expected.gpu.count
+    if not on_bus and inspection.nvml.gpus:
+        return unknown("the PCI bus shows no GPU, NVML does: a container or a virtual machine")
     if expected is not None and on_bus != expected:
         return failed(
             f"{on_bus} GPUs are on the PCI bus, {expected} were declared",
@@ -126,7 +132,8 @@ def device_nodes(inspection: Inspection) -> Outcome | None:
     if not inspection.driver_version:
         return None
     wanted = ["/dev/nvidiactl", "/dev/nvidia-uvm"]
-    wanted += [f"/dev/nvidia{index}" for index in range(len(inspection.gpus_on_bus))]
+    gpus = max(len(inspection.gpus_on_bus), len(inspection.nvml.gpus))
+    wanted += [f"/dev/nvidia{index}" for index in range(gpus)]
     missing = [path for path in wanted if not inspection.host.exists(path)]
     if missing:
         return failed(
@@ -145,7 +152,7 @@ def packages_held(inspection: Inspection) -> Outcome | None:
     # One paragraph per package (dpkg's status file): a selection, a flag, a state.
     states = re.findall(
         r"^Package: ((?:lib)?nvidia-(?:driver|compute|kernel|dkms|gl)\S*)\n"
-        r"(?:.*\n)*?Status: (\w+) \w+ installed$",
+        r"(?:.+\n)*?Status: (\w+) \w+ installed$",
         status,
         re.MULTILINE,
     )
@@ -179,9 +186,8 @@ def _user_space(inspection: Inspection) -> list[tuple[str, str]]:
 
 def _module_files(inspection: Inspection, kernel: str) -> list[str]:
     files: list[str] = []
-    for place in _MODULE_PATTERNS:
+    for place in _MODULE_FOLDERS:
         files += inspection.host.glob(f"/lib/modules/{kernel}/{place}/nvidia*.ko*")
-    files += inspection.host.glob(f"/lib/modules/{kernel}/kernel/nvidia*/nvidia*.ko*")
     return files
 
 

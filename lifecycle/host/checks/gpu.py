@@ -154,8 +154,10 @@ def xid_events(inspection: Inspection) -> Outcome:
         f"({len(found)} Xid lines since then): {worst.text[:160]}"
     )
     fix = worst.action.value
-    if worst.action in (XidAction.RESET_GPU, XidAction.REBOOT):
+    if worst.action is XidAction.RESET_GPU:
         fix += f"; {_RECOVER}"
+    elif worst.action is XidAction.REBOOT:
+        fix += ", once its replicas are drained (job drain_host)"
     recovered = inspection.nvml.error is None and inspection.nvml.fault is None
     if _SEVERITY.get(worst.action, 0) < _SEVERITY[XidAction.RESET_GPU]:
         return warned(evidence, fix)

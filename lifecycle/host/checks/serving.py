@@ -101,12 +101,11 @@ def _compiles(inspection: Inspection, pid: int) -> str:
     variables = (process.environment if process else None) or {}
     if variables.get("TORCH_COMPILE_DISABLE", "").lower() in _ON:
         return ""
+    folder = variables.get("TORCHINDUCTOR_CACHE_DIR") or _INDUCTOR
     maps = read_if_allowed(inspection.host, f"/proc/{pid}/maps") or ""
     for line in maps.splitlines():
-        if _INDUCTOR in line:
+        if folder in line:
             return f"{line.split()[-1]} is mapped"
-    if variables.get("IRONWORKS_COMPILE", "").lower() in _ON:
-        return "IRONWORKS_COMPILE is on"
     return ""
 
 

@@ -128,9 +128,7 @@ class _Runner:
         self._machine = machine
         self._run = ProcessRunner(machine.gpu.env)
 
-    def __call__(
-        self, command: Sequence[str], *, deadline_seconds: float, stdin: str = ""
-    ) -> Ran:
+    def __call__(self, command: Sequence[str], *, deadline_seconds: float, stdin: str = "") -> Ran:
         if "serving.torch_checks" in command:
             return Ran(tuple(command), 0, json.dumps(self._machine.torch), "", 0.1)
         if command[0].startswith("/"):

@@ -237,9 +237,7 @@ FAILURES = [
         "grew by 341 since boot",
         "somaxconn",
     ),
-    Failure(
-        "journald quota", _journal_quota, "journal.quota", "warn", "SystemMaxUse=500M", "4G"
-    ),
+    Failure("journald quota", _journal_quota, "journal.quota", "warn", "SystemMaxUse=500M", "4G"),
     Failure(
         "journald rate limit",
         _journal_rate,
@@ -273,9 +271,7 @@ FAILURES = [
         "60.0 GiB reserved, 19.0 GiB allocated",
         "expandable_segments",
     ),
-    Failure(
-        "latency spike: network", _slow_network, "latency.network", "warn", "182.5 ms", "mtr"
-    ),
+    Failure("latency spike: network", _slow_network, "latency.network", "warn", "182.5 ms", "mtr"),
     Failure(
         "latency spike: kernel",
         _slow_kernel,
@@ -300,7 +296,6 @@ SAME_CAUSE = {
     "driver.user_space": {"gpu.answers"},
     "latency.gpu": {"gpu.clock_reasons"},
     "network.listen_overflows": {"latency.kernel"},
-    "cuda.toolkit_link": {"cuda.driver_floor"},
     "cudnn.links": {"cudnn.header"},
 }
 """Other checks that rightly report the same failure."""

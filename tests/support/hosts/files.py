@@ -38,6 +38,7 @@ HEALTHY = {
     "/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
     "/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
     f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko.xz": "",
+    f"/lib/modules/{KERNEL}/kernel/fs/ext4/ext4.ko": "",
     "/var/lib/dpkg/status": (
         "Package: nvidia-driver-580\nStatus: hold ok installed\n\n"
         "Package: bash\nStatus: install ok installed\n"
