@@ -1,11 +1,13 @@
 # Two commands matter: `make up` and `make test`. Everything else is a part of them.
 #
 #   make up STATE=/srv/ironworks PORT=8100 DAGSTER_PORT=3100
+#   make up REPLICAS=2    two replicas behind HAProxy (apt-get install haproxy)
 
 PYTHON ?= python3.11
 STATE ?= var
 PORT ?= 8000
 DAGSTER_PORT ?= 3000
+REPLICAS ?= 1
 
 VENV := .venv/bin
 IRONWORKS := $(VENV)/python -m ironworks
@@ -20,7 +22,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 up: install ## Start everything, take the demo model through the lifecycle, ask it something
-	@$(IRONWORKS) up --state "$(STATE)" --port $(PORT) --dagster-port $(DAGSTER_PORT)
+	@$(IRONWORKS) up --state "$(STATE)" --port $(PORT) --dagster-port $(DAGSTER_PORT) --replicas $(REPLICAS)
 
 down: ## Stop what `make up` started
 	@test ! -x $(VENV)/python || $(IRONWORKS) down --state "$(STATE)"

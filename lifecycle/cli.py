@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from lifecycle.fleet.layout import BALANCE_VARIABLE, REPLICAS_VARIABLE
+from lifecycle.fleet.proxy.config import Balance
 from lifecycle.stack.report import Report
 from lifecycle.stack.settings import StackSettings
 from registry.paths import STATE_VARIABLE, StatePaths
@@ -32,12 +34,25 @@ def up(
     exporter_port: Annotated[
         int, typer.Option(envvar="IRONWORKS_EXPORTER_PORT", help="0: the UI's plus 1000.")
     ] = 0,
+    replicas: Annotated[
+        int, typer.Option(envvar=REPLICAS_VARIABLE, help="More than one: behind HAProxy.")
+    ] = 1,
+    balance: Annotated[
+        Balance, typer.Option(envvar=BALANCE_VARIABLE, help="How HAProxy chooses a replica.")
+    ] = "leastconn",
 ) -> None:
-    """Start Dagster and a replica, take the demo model through the lifecycle, ask it something.
+    """Start Dagster and the replicas, take the demo model through the lifecycle, ask it something.
 
     Only what is missing is done. Needs no network once the demo model has been fetched.
     """
-    settings = StackSettings(_paths(state), port, dagster_port, exporter_port=exporter_port)
+    settings = StackSettings(
+        _paths(state),
+        port,
+        dagster_port,
+        exporter_port=exporter_port,
+        replicas=replicas,
+        balance=balance,
+    )
     from lifecycle.stack.up import Up
 
     Up(settings, Report()).run()

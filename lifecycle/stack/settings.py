@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lifecycle.fleet.layout import (
+    BALANCE_VARIABLE,
+    MAX_REPLICAS,
+    REPLICAS_VARIABLE,
+    FleetLayout,
+)
+from lifecycle.fleet.proxy.config import Balance
 from registry.errors import InputError
 from registry.paths import STATE_VARIABLE, StatePaths
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+THREADS_VARIABLE = "IRONWORKS_THREADS"
 
 # Short enough that a person or a test does not wait, long enough for a slow disk.
 HEALTHY_SECONDS = 180.0
@@ -20,9 +30,11 @@ class StackSettings:
 
     Attributes:
         paths: the state folder.
-        port: TCP port of the replica's HTTP API.
+        port: TCP port of the HTTP API.
         dagster_port: TCP port of the Dagster UI.
         host: address both listen on; Dagster has no login, so never a public one.
+        replicas: how many; more than one run behind a proxy on ``port``, on the ports after it.
+        balance: how that proxy chooses: ``leastconn`` or ``prefix``.
         exporter_port: TCP port of the host exporter; 0: the UI's plus 1000.
         model: registry name of the demo model.
         version: its version.
@@ -35,6 +47,8 @@ class StackSettings:
     exporter_port: int = 0
     model: str = "smollm2-135m"
     version: str = "v1"
+    replicas: int = 1
+    balance: Balance = "leastconn"
 
     def __post_init__(self) -> None:
         for setting, port in (("PORT", self.port), ("DAGSTER_PORT", self.dagster_port)):
@@ -42,17 +56,27 @@ class StackSettings:
                 raise InputError(
                     f"{port} is no TCP port", where=setting, fix="choose one from 1024 to 65535"
                 )
-        if self.port == self.dagster_port:
+        if not 1 <= self.replicas <= MAX_REPLICAS:
             raise InputError(
-                f"both servers can't listen on port {self.port}",
+                f"{self.replicas} replicas can't be run",
+                where="REPLICAS",
+                fix=f"choose 1 to {MAX_REPLICAS}",
+            )
+        last = self.port + (self.replicas if self.replicas > 1 else 0)
+        if self.port <= self.dagster_port <= last:
+            raise InputError(
+                f"two servers can't listen on port {self.dagster_port}",
                 where="PORT, DAGSTER_PORT",
-                fix="choose two different ports",
+                fix=f"choose a Dagster port outside {self.port} to {last}"
+                if last > self.port
+                else "choose two different ports",
             )
 
     @property
-    def service(self) -> str:
-        """Name of the replica."""
-        return f"replica-{self.port}"
+    def layout(self) -> FleetLayout:
+        """Where the replicas are."""
+        service = "" if self.replicas > 1 else f"replica-{self.port}"
+        return FleetLayout(self.host, self.port, self.replicas, service, self.balance)
 
     @property
     def partition(self) -> str:
@@ -61,7 +85,7 @@ class StackSettings:
 
     @property
     def api_url(self) -> str:
-        """Address of the replica's HTTP API."""
+        """Address of the HTTP API: of the replica, or of the proxy."""
         return f"http://{self.host}:{self.port}"
 
     @property
@@ -79,10 +103,13 @@ class StackSettings:
     def environment(self) -> dict[str, str]:
         """Variables that every process of the stack gets."""
         return {
+            **self._threads,
             STATE_VARIABLE: str(self.paths.root),
             "IRONWORKS_HOST": self.host,
             "IRONWORKS_PORT": str(self.port),
-            "IRONWORKS_SERVICE": self.service,
+            "IRONWORKS_SERVICE": self.layout.service,
+            REPLICAS_VARIABLE: str(self.replicas),
+            BALANCE_VARIABLE: self.balance,
             "IRONWORKS_EXPORTER_PORT": str(self.metrics_port),
             "DAGSTER_HOME": str(self.paths.dagster),
             "DAGSTER_DISABLE_TELEMETRY": "1",
@@ -90,3 +117,10 @@ class StackSettings:
             # Dagster's log lines are read in files: no colour codes.
             "NO_COLOR": "1",
         }
+
+    @property
+    def _threads(self) -> dict[str, str]:
+        """Several engines on one CPU share its cores, unless the user has decided."""
+        if self.replicas == 1 or THREADS_VARIABLE in os.environ:
+            return {}
+        return {THREADS_VARIABLE: str(max(1, (os.cpu_count() or 1) // self.replicas))}

@@ -6,6 +6,9 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from lifecycle.fleet.processes import ProcessRecord, ProcessTable
+from lifecycle.fleet.proxy.base import ProxyError
+from lifecycle.fleet.proxy.process import SERVICE as PROXY
+from lifecycle.fleet.proxy.runtime import HAProxyClient
 from lifecycle.stack.dagster_home import read_environment
 from lifecycle.stack.graphql import DagsterClient
 from lifecycle.stack.services import ENDING, WEB
@@ -73,16 +76,28 @@ def look(settings: StackSettings) -> StackStatus:
     table = ProcessTable(settings.paths.run)
     running = {record.name: record for record in table.running()}
     host = read_environment(settings).get("IRONWORKS_HOST", settings.host)
-    replicas = [record for name, record in running.items() if name not in ENDING]
+    proxy = running.get(PROXY)
+    replicas = [record for name, record in running.items() if name not in (*ENDING, PROXY)]
     serving = {record.name: _serving(settings, record, host) for record in replicas}
     processes = [
         _control_plane(settings, name, running.get(name), host) for name in reversed(ENDING)
     ]
+    if proxy is not None:
+        processes.append(_process(proxy, _rotation(settings), host))
     for record in replicas:
         models = serving[record.name]
         state = "does not answer" if models is None else "ready" if models else "loading"
         processes.append(_process(record, state, host))
     return StackStatus(str(settings.paths.root), processes, _production(settings, serving))
+
+
+def _rotation(settings: StackSettings) -> str:
+    """How many replicas the proxy sends requests to, in words."""
+    try:
+        servers = HAProxyClient(settings.paths.socket(PROXY)).servers().values()
+    except ProxyError:
+        return "does not answer"
+    return f"{sum(server.in_rotation for server in servers)} of {len(servers)} in rotation"
 
 
 def _control_plane(

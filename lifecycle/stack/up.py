@@ -13,18 +13,22 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lifecycle.fleet.managed import ManagedFleet
 from lifecycle.fleet.ports import require_free
+from lifecycle.fleet.proxy.process import find_haproxy
 from lifecycle.fleet.supervisors.local import LocalSupervisor
-from lifecycle.models.replica import ManagedReplica, ReplicaAddress
+from lifecycle.models.service import ServedModels
 from lifecycle.stack.demo import demo_model, drop
 from lifecycle.stack.follow import await_run, follow
 from lifecycle.stack.graphql import DagsterClient
 from lifecycle.stack.report import Report
 from lifecycle.stack.services import ControlPlane
 from lifecycle.stack.settings import StackSettings
+from registry.database import Database
 from registry.errors import ConflictError
+from registry.migrate import migrate
 from registry.paths import STATE_VARIABLE, StatePaths
-from registry.store import Registry, Version
+from registry.store import DATABASE_FILE, Registry, Version
 
 ALIAS = "production"
 RELOAD = "reload_model"
@@ -46,11 +50,8 @@ class Up:
         self._settings = settings
         self._report = report
         self._plane = ControlPlane(settings)
-        self._replica = ManagedReplica(
-            ReplicaAddress(settings.service, settings.port, settings.host),
-            settings.paths,
-            LocalSupervisor(settings.paths),
-        )
+        self._fleet = ManagedFleet(settings.paths, settings.layout, LocalSupervisor(settings.paths))
+        self._models = ServedModels(self._fleet)
 
     def run(self) -> None:
         """Bring everything up and print how to reach it.
@@ -63,8 +64,7 @@ class Up:
         with _alone(settings.paths.run / "up.lock"):
             self._plane.require_same_ports()
             self._plane.require_port()
-            if not self._replica.look().running:
-                require_free(settings.host, settings.port, setting="PORT")
+            self._require_fleet()
             if self._production() is None:
                 model = demo_model(settings.paths, report)
                 drop(model, settings.paths, settings.model, settings.version, report)
@@ -76,7 +76,49 @@ class Up:
                 report.step(f"Dagster is healthy at {settings.dagster_url}")
                 production = self._production() or self._take_in(dagster)
                 self._deploy(dagster, production)
+            self._settle()
             self._prove(production)
+
+    def _require_fleet(self) -> None:
+        """Check what replicas and proxy need, before anything is started.
+
+        Raises:
+            InputError: a port is taken by a process that is not ours.
+            ProxyError: a proxy is needed and there is none.
+        """
+        settings, fleet = self._settings, self._fleet
+        self._migrate()
+        if fleet.proxy is not None:
+            program = find_haproxy()
+            self._report.step(f"HAProxy {program.version} ({program.origin}: {program.path})")
+            if fleet.proxy.pid() is None:
+                require_free(settings.host, settings.port, setting="PORT")
+        declared = [replica for replica in fleet.desired() if settings.layout.holds(replica)]
+        for replica in declared or settings.layout.initial(settings.model, ALIAS):
+            if not fleet.supervisor.status(replica.service).running:
+                require_free(settings.host, replica.port, setting="PORT")
+
+    def _migrate(self) -> None:
+        """Bring a registry of an older release to this one's schema."""
+        file = self._settings.paths.registry / DATABASE_FILE
+        if not file.exists():
+            return
+        database = Database(file)
+        try:
+            backup = migrate(database)
+        finally:
+            database.close()
+        if backup is not None:
+            self._report.step(f"migrated the registry; the old one is kept as {backup.name}")
+
+    def _settle(self) -> None:
+        """Bring back what else is declared and does not run; only where there is a proxy.
+
+        Raises:
+            IronworksError: a replica does not come up; the others serve.
+        """
+        if self._fleet.proxy is not None:
+            self._fleet.reconcile(say=self._report.detail).require_settled()
 
     def _take_in(self, dagster: DagsterClient) -> Version:
         """Follow the run that the drop-folder sensor starts, to the promoted version."""
@@ -101,7 +143,10 @@ class Up:
         """Follow the run that the promotions sensor starts, unless the version is served."""
 
         def served() -> bool:
-            return self._replica.look().serves(version.model, version.digest)
+            running = [view for view in self._models.views(version.model) if view.running]
+            return bool(running) and all(
+                view.serves(version.model, version.digest) for view in running
+            )
 
         if not served():
             # What earlier calls of `make up` have run says nothing of this one.
@@ -109,7 +154,7 @@ class Up:
             self._follow(
                 dagster, RELOAD, version.name, sensor="promotions", needless=served, ended=ended
             )
-        self._report.step(f"{self._settings.service} serves {version.name} ({version.short})")
+        self._report.step(f"{self._models.name} answer with {version.name} ({version.short})")
 
     def _follow(
         self,
@@ -145,7 +190,7 @@ class Up:
     def _prove(self, version: Version) -> None:
         """Ask one question over HTTP and print the answer and the addresses."""
         self._report.step(f"asking: {PROMPT}")
-        answer = self._replica.ask(version.model, PROMPT, max_tokens=48, timeout=120)
+        answer = self._models.ask(version.model, PROMPT, max_tokens=48, timeout=120)
         if answer.model_version != version.short:
             raise ConflictError(
                 f"{answer.model_version} has answered, not {version.short}",
