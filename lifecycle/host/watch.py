@@ -66,13 +66,23 @@ class HostView:
         return ""
 
 
-def look(host: Host, *, deadline_seconds: float = PROBE_SECONDS) -> HostView:
+COLD_SECONDS_PER_GPU = 2.0
+"""A driver that nobody uses, without persistence mode, initialises each GPU at every look."""
+
+
+def look(host: Host, *, deadline_seconds: float | None = None) -> HostView:
     """Look at a host's GPUs; never longer than the deadline and a little.
+
+    Args:
+        host: the machine.
+        deadline_seconds: of the look through NVML; None: what a cold driver may need.
 
     Raises:
         AbandonedChildrenError: too many earlier looks hang in the kernel.
     """
     on_bus = tuple(pci.gpus(host))
+    if deadline_seconds is None:
+        deadline_seconds = max(PROBE_SECONDS, COLD_SECONDS_PER_GPU * len(on_bus))
     reading = probe(host, deadline_seconds=deadline_seconds)
     trouble = ""
     messages: list[XidEvent] = []
