@@ -34,6 +34,9 @@ COMMANDS = {
     "demo-model": Mount("lifecycle.cli", "stack_app", "Fetch and convert the demo model"),
     "host": Mount("lifecycle.host.cli", "host_app", "Verify the machine under the replicas", True),
     "doctor": Mount("lifecycle.host.cli", "doctor_app", "What is wrong here, and what to do", True),
+    "exporter": Mount(
+        "lifecycle.host.exporter", "exporter_app", "Show this host's GPUs to Prometheus", True
+    ),
     "registry": Mount("registry.cli", "registry_app", "Versions, aliases, gates, blobs", True),
     "audit": Mount(
         "registry.cli", "audit_app", "Which weights served when; is the log whole", True
