@@ -1,5 +1,6 @@
 """``recover_host``: the ladder as a Dagster job, each rung an op with its evidence."""
 
+import socket
 from typing import Any
 
 from dagster import (
@@ -147,7 +148,14 @@ def _build() -> JobDefinition:
         name=JOB,
         description="Bring a host with a broken GPU driver back: the ladder, rung by rung.",
         executor_def=in_process_executor,
-        tags={"dagster/max_runtime": 10 * _MINUTE, "ironworks/kind": "recovery"},
+        tags={
+            "dagster/max_runtime": 10 * _MINUTE,
+            # Before scaling (5) and reloading (0).
+            "dagster/priority": "10",
+            "ironworks/kind": "recovery",
+            # Also for a run that a person launches; this location runs on the host itself.
+            HOST_TAG: socket.gethostname(),
+        },
     )
     def recover_host() -> None:
         climb = _OPS[0]()
