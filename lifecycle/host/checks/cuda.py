@@ -75,7 +75,7 @@ def driver_floor(inspection: Inspection) -> Outcome | None:
         wanted["the toolkit"] = found.version
     if torch := inspection.torch.facts.get("cuda"):
         wanted["torch"] = str(torch)
-    warning = None
+    notes = []
     for who, cuda in wanted.items():
         numbers = version_tuple(cuda)
         floor = MINOR_COMPATIBILITY.get(numbers[0])
@@ -90,15 +90,13 @@ def driver_floor(inspection: Inspection) -> Outcome | None:
         shipped = SHIPPED_WITH.get((numbers[0], numbers[1]))
         if shipped and version_tuple(driver) < shipped:
             text = ".".join(f"{part:02}" for part in shipped)
-            warning = warned(
-                f"driver {driver} runs CUDA {cuda} of {who} by minor-version compatibility: PTX "
-                f"that this CUDA compiles needs {text}",
-                f"upgrade the driver to {text}, or compile for the card's own architecture",
+            notes.append(
+                f"; CUDA {cuda} runs by minor-version compatibility: compiling its PTX needs {text}"
             )
-    if warning:
-        return warning
     checked = ", ".join(f"CUDA {cuda} of {who}" for who, cuda in wanted.items())
-    return passed(f"driver {driver} is new enough for {checked or 'all: no CUDA is installed'}")
+    if not checked:
+        return passed(f"driver {driver}; no CUDA is installed")
+    return passed(f"driver {driver} is new enough for {checked}{''.join(dict.fromkeys(notes))}")
 
 
 def host_compiler(inspection: Inspection) -> Outcome | None:

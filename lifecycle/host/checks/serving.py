@@ -23,39 +23,42 @@ _ON = {"1", "true", "yes", "on"}
 
 def device_memory(inspection: Inspection) -> Outcome | None:
     """Torch does not reserve far more than it uses (L37)."""
-    seen = 0
+    seen = []
     for process, engine in _engines(inspection):
         reserved = int(engine.get("device_bytes") or 0)
         allocated = engine.get("device_allocated_bytes")
         if allocated is None:
             continue
-        seen += 1
+        text = f"{_who(process, engine)}: {gib(reserved)} reserved, {gib(int(allocated))} allocated"
+        seen.append(text)
         slack = reserved - int(allocated)
         if slack > _MUCH_MORE_BYTES and reserved > _MUCH_MORE * int(allocated):
             return warned(
-                f"{process}, engine {engine.get('pid')} ({engine.get('version')}): {gib(reserved)} "
-                f"reserved, {gib(int(allocated))} allocated: fragmented, or leaked",
+                f"{text}: fragmented, or leaked",
                 "PYTORCH_ALLOC_CONF=expandable_segments:True in the unit; swap the model to itself "
                 "now: an unload is the end of the process and frees everything",
             )
-    return passed(f"{seen} engine(s) hold no more than they use") if seen else None
+    return passed("; ".join(seen)) if seen else None
 
 
 def process_memory(inspection: Inspection) -> Outcome | None:
     """An engine's host memory is explained by what it holds."""
-    seen = 0
+    seen = []
     for process, engine in _engines(inspection):
         resident = int(engine.get("resident_bytes") or 0)
         explained = int(engine.get("weight_bytes") or 0) + int(engine.get("kv_bytes") or 0)
-        seen += 1
+        text = (
+            f"{_who(process, engine)}: {gib(resident)} resident, "
+            f"weights and cache are {gib(explained)}"
+        )
+        seen.append(text)
         if resident > explained * _MUCH_MORE + _PROCESS_BYTES:
             return warned(
-                f"{process}, engine {engine.get('pid')} ({engine.get('version')}): {gib(resident)} "
-                f"resident; weights and cache are {gib(explained)}",
+                text,
                 "swap the model to itself: the new engine starts with fresh memory; report a bug "
                 "with `ironworks replica memory` before and after",
             )
-    return passed(f"{seen} engine(s)") if seen else None
+    return passed("; ".join(seen)) if seen else None
 
 
 def compile_switch(inspection: Inspection) -> Outcome | None:
@@ -71,8 +74,7 @@ def compile_switch(inspection: Inspection) -> Outcome | None:
         how = _compiles(inspection, pid)
         if how and _declares_unsafe(inspection, process, digest):
             return failed(
-                f"{process}, engine {pid}: {how}; generation_config.json of "
-                f"{engine.get('version')} says disable_compile",
+                f"{_who(process, engine)}: {how}; its generation_config.json says disable_compile",
                 "TORCH_COMPILE_DISABLE=1 in the unit, then restart the replica "
                 "(torch._dynamo.config.cache_size_limit does not switch it off)",
             )
@@ -93,6 +95,10 @@ def _engines(inspection: Inspection) -> Iterator[tuple[ServingProcess, Mapping[s
     for memory in inspection.replica_memory:
         for engine in memory.report.get("engines", []):
             yield memory.process, engine
+
+
+def _who(process: ServingProcess, engine: Mapping[str, Any]) -> str:
+    return f"{process}, engine {engine.get('pid')} of {engine.get('version')}"
 
 
 def _compiles(inspection: Inspection, pid: int) -> str:

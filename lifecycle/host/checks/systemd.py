@@ -6,7 +6,7 @@ import re
 
 from lifecycle.host.checks import unit_files
 from lifecycle.host.checks.outcome import Group, Outcome, failed, passed, unknown, warned
-from lifecycle.host.inspection import Inspection
+from lifecycle.host.inspection import Inspection, real_path
 from lifecycle.host.serving_processes import ServingProcess, read_if_allowed
 from registry.paths import STATE_VARIABLE
 
@@ -19,7 +19,9 @@ def units_verify(inspection: Inspection) -> Outcome | None:
     paths = unit_files.unit_paths(inspection.host, inspection.expected.serving.units)
     if not paths:
         return None
-    ran = inspection.host.run(["systemd-analyze", "verify", *paths], deadline_seconds=20)
+    # The files themselves, so that a tree that stands for a machine is judged, not this one.
+    real = [str(real_path(inspection.host, path)) for path in paths]
+    ran = inspection.host.run(["systemd-analyze", "verify", *real], deadline_seconds=20)
     if not ran.found:
         return unknown(ran.why)
     # It ends with 0 also where it knows a key not: what it writes is the verdict.

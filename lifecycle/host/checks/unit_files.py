@@ -36,10 +36,10 @@ def unit_paths(host: Host, patterns: Iterable[str]) -> list[str]:
 
 
 def unit_settings(host: Host, path: str) -> Settings:
-    """A unit with its drop-ins."""
+    """A unit with its drop-ins; a template takes those of its instances along."""
     settings: Settings = {}
     parse(host.read(path) or "", settings)
-    name = path.rpartition("/")[2]
+    name = path.rpartition("/")[2].replace("@.", "@*.")
     for folder in reversed(UNIT_FOLDERS):
         for drop_in in host.glob(f"{folder}/{name}.d/*.conf"):
             parse(host.read(drop_in) or "", settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from lifecycle.host.verify import NO_GPU, report_file, verify, verify_and_keep
 from registry.errors import InputError
 from registry.paths import StatePaths
 from serving.torch_checks import build_settings
+from tests.support.fake_nvml import FakeGpuHost
 from tests.support.hosts import FixtureHost, files
 from tests.support.hosts.libraries import build_library
 
@@ -63,7 +65,8 @@ def test_a_gpu_that_was_declared_and_is_not_there_is_a_failure(machine: FixtureH
 def test_nothing_at_all_is_known_of_an_empty_folder(tmp_path: Path) -> None:
     """No check is sure of anything, and none breaks."""
     (tmp_path / "empty").mkdir()
-    runner = ProcessRunner({"PATH": str(tmp_path / "no-programs")})
+    no_gpu = FakeGpuHost(tmp_path / "no-gpu", gpus=0)
+    runner = ProcessRunner({**no_gpu.env, "PATH": str(tmp_path / "no-programs")})
     report = verify(Inspection(Host(tmp_path / "empty", runner)))
     assert not report.has_gpu
     assert {finding.group for finding in report.problems} <= {"shared_memory", "torch"}
@@ -143,6 +146,39 @@ def test_the_report_is_kept_for_the_next_comparison(machine: FixtureHost, tmp_pa
     stored = json.loads(report_file(paths).read_text())
     assert stored["counters"] == {"ListenOverflows": 5}
     assert stored["counts"]["fail"] == 0
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze"
+)
+def test_a_key_that_systemd_does_not_know_is_found(machine: FixtureHost) -> None:
+    (machine.gpu.home / "bin" / "systemd-analyze").unlink()  # the real one judges
+    unit = "/etc/systemd/system/ironworks-serving@.service"
+    good = files.HEALTHY[unit].replace("/opt/ironworks/.venv/bin/ironworks", "/bin/true")
+    machine.file(unit, good)
+    assert _verify(machine).problems == []
+    machine.file(unit, good + "MemroyMax=1G\n")
+    (problem,) = _verify(machine).problems
+    assert problem.name == "systemd.units_verify"
+    assert "MemroyMax" in problem.outcome.evidence
+
+
+def test_a_limit_of_cgroup_v1_is_warned_of(machine: FixtureHost) -> None:
+    """L17: MemoryLimit= is ignored."""
+    unit = "/etc/systemd/system/ironworks-serving@.service"
+    machine.file(unit, files.HEALTHY[unit].replace("MemoryMax", "MemoryLimit"))
+    (problem,) = _verify(machine).problems
+    assert problem.name == "systemd.replaced_settings"
+    assert "MemoryMax=" in problem.outcome.fix
+
+
+def test_a_variable_of_an_instance_counts(machine: FixtureHost) -> None:
+    unit = "/etc/systemd/system/ironworks-serving@"
+    template = files.HEALTHY[f"{unit}.service"]
+    without = template.replace("EnvironmentFile=/etc/ironworks/serving.env\n", "")
+    machine.file(f"{unit}.service", without)
+    machine.file(f"{unit}8000.service.d/env.conf", '[Service]\nEnvironment="IRONWORKS_STATE=/x"\n')
+    assert _verify(machine).problems == []
 
 
 @pytest.mark.parametrize(
