@@ -135,7 +135,9 @@ class Inspection:
             if process.kind != "replica" or process.state is None:
                 continue
             try:
-                with self.client(process) as client:
+                state = real_path(self.host, str(process.state))
+                socket = admin_socket_path(state, process.service)
+                with ReplicaClient(_address(process), socket, timeout=_REPLICA_SECONDS) as client:
                     found.append(ReplicaMemory(process, client.memory()))
             except IronworksError as error:
                 found.append(ReplicaMemory(process, error=error.what))
@@ -144,17 +146,10 @@ class Inspection:
     def metrics(self, process: ServingProcess) -> str:
         """A replica's metrics, "" when it does not answer."""
         try:
-            with self.client(process) as client:
+            with ReplicaClient(_address(process), timeout=_REPLICA_SECONDS) as client:
                 return client.metrics()
         except IronworksError:
             return ""
-
-    def client(self, process: ServingProcess) -> ReplicaClient:
-        """A client of a replica, with a short deadline."""
-        state = real_path(self.host, str(process.state or "/nonexistent"))
-        socket = admin_socket_path(state, process.service)
-        address = f"http://{process.option('host') or '127.0.0.1'}:{process.port}"
-        return ReplicaClient(address, socket, timeout=_REPLICA_SECONDS)
 
     @cached_property
     def journal_suppressed(self) -> Ran:
@@ -166,6 +161,10 @@ class Inspection:
     def tcp_counters(self) -> dict[str, int]:
         """``TcpExt`` counters of /proc/net/netstat."""
         return paired_counters(self.host.read("/proc/net/netstat") or "", "TcpExt")
+
+
+def _address(process: ServingProcess) -> str:
+    return f"http://{process.option('host') or '127.0.0.1'}:{process.port}"
 
 
 def paired_counters(text: str, family: str) -> dict[str, int]:
