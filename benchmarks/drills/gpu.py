@@ -22,9 +22,9 @@ from tests.support.fake_nvml import FakeGpuHost
 
 JOB = "recover_host"
 
-# A reset of one data-centre GPU takes 2 to 6 s, unloading the modules 1 to 3 s, loading them
-# with device initialisation 3 to 8 s; the ladder's own budget is 15 s and 12 s.
-_RESET_MS, _RMMOD_MS, _MODPROBE_MS = 4_000, 2_000, 5_000
+# Each call's delay: a reset takes 2 to 6 s; unloading the four modules about 1 s together, and
+# loading them with device initialisation about 5 s.
+_RESET_MS, _RMMOD_MS, _MODPROBE_MS = 4_000, 300, 1_200
 _QUIET_SECONDS = 25.0
 """Two looks of the sensor, and some: time to begin again what must not be begun."""
 
@@ -169,4 +169,5 @@ def _repair(on: GpuStack) -> None:
     record = load(on.stack.world.paths)
     save(on.stack.world.paths, RecoveryRecord(drained=record.drained))
     on.stack.launch(JOB)
+    wait_for("end of the repair", lambda: all(run.end_time for run in on.stack.runs(JOB)))
     on.stack.await_rotation([replica.service for replica in on.stack.desired()])
