@@ -4,6 +4,9 @@ from typing import Any
 
 from dagster import Definitions, mem_io_manager
 
+from lifecycle.fleet.assets import autoscale_simulation, serving_fleet
+from lifecycle.fleet.jobs import drain_host, recover_replica, scale_replicas
+from lifecycle.fleet.sensors import gpu_metrics, health_probes
 from lifecycle.host.assets import host_report
 from lifecycle.host.jobs import verify_host
 from lifecycle.host.recovery.job import recover_host
@@ -44,13 +47,24 @@ def build_defs(**overrides: Any) -> Definitions:
             registered_version,
             promoted_version,
             deployed_version,
+            serving_fleet,
+            autoscale_simulation,
             host_report,
             *MAINTENANCE_ASSETS,
         ],
         asset_checks=GATE_CHECKS,
-        jobs=[intake_model, reload_model, recover_host, verify_host, *MAINTENANCE_JOBS],
+        jobs=[
+            intake_model,
+            reload_model,
+            recover_replica,
+            scale_replicas,
+            drain_host,
+            recover_host,
+            verify_host,
+            *MAINTENANCE_JOBS,
+        ],
         schedules=SCHEDULES,
-        sensors=[model_drop, promotions],
+        sensors=[model_drop, promotions, gpu_metrics, health_probes],
         resources=resources | overrides,
     )
 

@@ -170,6 +170,11 @@ def decide(load: FleetLoad, state: ScaleState, now: float, rule: ScaleRule) -> S
     return ScaleDecision(target, reason, inputs, following, changes)
 
 
+def blind(load: FleetLoad, why: str) -> FleetLoad:
+    """The same load, not to be decided from."""
+    return replace(load, unknown=load.unknown or why)
+
+
 def formula(load: FleetLoad, rule: ScaleRule) -> int:
     """``ceil(in_system / target_per_replica)``, at least one; the present number if near it."""
     wanted = load.in_system / rule.target_per_replica

@@ -8,6 +8,7 @@ through a pidfd, which can't be recycled between the look and the shot.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -74,6 +75,14 @@ class ProcessTable:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Hold the name while looking and starting: two runs may want the same replica."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / f"{name}.lock").open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)  # let go of when the holder dies
+            yield
 
     def start(
         self,

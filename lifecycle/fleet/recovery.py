@@ -35,6 +35,9 @@ class Fault(StrEnum):
     """The proxy itself does not answer."""
 
 
+_OF_A_RELOAD = (Fault.ASIDE, Fault.NOT_READY, Fault.NEVER_STARTED)
+
+
 @dataclass(frozen=True)
 class RecoveryRule:
     """How long a fault must be seen, and how often it is acted on; times in seconds.
@@ -153,16 +156,19 @@ def decide(
     busy: Collection[str],
     now: float,
     rule: RecoveryRule = RULE,
+    *,
+    reloading: bool = False,
 ) -> RecoveryDecision:
     """Choose the recoveries to ask for.
 
     Args:
         sights: every declared replica, and the proxy where there is one.
         watches: of the last tick.
-        busy: services for which a recovery, a scaling or a drain is queued or runs; a
-            reload does not count, since recovery goes first.
+        busy: services for which a recovery, a scaling or a drain is queued or runs.
         now: Unix time in seconds.
         rule: patience and limits.
+        reloading: a reload is queued or runs. It does not hold up the recovery of what is
+            broken, but it takes replicas out of rotation and lets them load, on purpose.
     """
     recoveries: list[Recovery] = []
     given_up: dict[str, str] = {}
@@ -174,6 +180,8 @@ def decide(
         watch = _standing(watch, fault, sight, now)
         if fault is not None:
             wait = _reason_to_wait(sight, fault, watch, busy, now, rule)
+            if not wait and reloading and fault in _OF_A_RELOAD:
+                wait = "a reload is under way"
             used_up = watch.epoch >= rule.max_attempts or len(watch.asked) >= rule.max_in_window
             if not wait and used_up:
                 wait = given_up[sight.service] = (

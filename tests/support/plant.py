@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 
 from lifecycle.definitions import build_defs
+from lifecycle.host.resources import HostResource
 from lifecycle.models.partitions import MODEL_VERSION
 from lifecycle.models.resources import ReplicaResource, StateFolder
 from registry.paths import StatePaths
@@ -28,6 +29,7 @@ class Plant:
         return {
             "state": StateFolder(root=str(self.paths.root)),
             "replica": ReplicaResource(port=self.port),
+            "machine": HostResource(),
         }
 
     @property

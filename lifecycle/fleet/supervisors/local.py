@@ -45,24 +45,25 @@ class LocalSupervisor:
             *("--service", spec.service, "--model", spec.model, "--alias", spec.alias),
             *("--host", spec.host, "--port", str(spec.port)),
         )
-        running = self._processes.find(spec.service)
-        if running is not None:
-            if running.command[1:] != command[1:]:
-                raise ConflictError(
-                    f"{spec.service} runs otherwise: {' '.join(running.command[3:])}",
-                    where=f"pid {running.pid}",
-                    fix="stop it first, or give the new replica another service name",
-                )
-            return self._status(running)
-        require_free(spec.host, spec.port, setting="PORT")
-        record = self._processes.start(
-            spec.service,
-            command,
-            log=self._log(spec.service),
-            port=spec.port,
-            env={**spec.env, "IRONWORKS_STATE": str(self._paths.root)},
-        )
-        return self._status(record)
+        with self._processes.alone(spec.service):
+            running = self._processes.find(spec.service)
+            if running is not None:
+                if running.command[1:] != command[1:]:
+                    raise ConflictError(
+                        f"{spec.service} runs otherwise: {' '.join(running.command[3:])}",
+                        where=f"pid {running.pid}",
+                        fix="stop it first, or give the new replica another service name",
+                    )
+                return self._status(running)
+            require_free(spec.host, spec.port, setting="PORT")
+            record = self._processes.start(
+                spec.service,
+                command,
+                log=self._log(spec.service),
+                port=spec.port,
+                env={**spec.env, "IRONWORKS_STATE": str(self._paths.root)},
+            )
+            return self._status(record)
 
     def stop(self, service: str, *, grace_seconds: float = STOP_SECONDS) -> ReplicaStatus:
         """Ask it to drain and exit, kill its group after the grace; no-op if it does not run.
