@@ -13,7 +13,7 @@ from rich.console import Console
 
 from lifecycle.host.checks.latency import signals
 from lifecycle.host.doctor import diagnose, topics
-from lifecycle.host.host import Host, this_host
+from lifecycle.host.host import this_host
 from lifecycle.host.inspection import Inspection
 from lifecycle.host.report import HostReport, counters_of
 from lifecycle.host.verify import Progress, boot_id, report_file, verify_and_keep
@@ -24,9 +24,6 @@ host_app = typer.Typer(no_args_is_help=True, help="The machine under the replica
 doctor_app = typer.Typer()
 
 StateOption = Annotated[Path, typer.Option(envvar=STATE_VARIABLE, help="State folder.")]
-RootOption = Annotated[
-    Path | None, typer.Option(help="A folder that looks like a machine, in place of this one.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
@@ -36,15 +33,13 @@ def _host() -> None:
 
 
 @host_app.command()
-def verify(
-    state: StateOption = Path("var"), root: RootOption = None, as_json: JsonOption = False
-) -> None:
+def verify(state: StateOption = Path("var"), as_json: JsonOption = False) -> None:
     """Check driver, libraries, kernel, services and disks; exits with 0, 1 (warnings) or 2.
 
     Changes nothing and needs no root; what only root may see is *unknown*.
     """
     with _progress() as progress:
-        report = verify_and_keep(_machine(root), _paths(state), progress)
+        report = verify_and_keep(this_host(), _paths(state), progress)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
@@ -58,11 +53,10 @@ def verify(
 def doctor(
     topic: Annotated[str, typer.Argument(help=f"One of {', '.join(topics())}.")] = "",
     state: StateOption = Path("var"),
-    root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what is wrong on this machine, with evidence and fix; exits with 0, 1 or 2."""
-    host = _machine(root)
+    host = this_host()
     file = report_file(_paths(state))
     before = file.read_text() if file.is_file() else None
     inspection = Inspection(host, counters=counters_of(before, boot_id(host)))
@@ -124,10 +118,6 @@ def _progress() -> Iterator[Progress | None]:
         return
     with console.status("looking at the machine") as status:
         yield lambda group: status.update(f"checking {group}")
-
-
-def _machine(root: Path | None) -> Host:
-    return this_host() if root is None else Host(root.resolve())
 
 
 def _paths(state: Path) -> StatePaths:
