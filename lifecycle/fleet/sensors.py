@@ -28,9 +28,11 @@ from lifecycle.fleet.in_flight import HOST_TAG, SERVICE_TAG
 from lifecycle.fleet.jobs import RecoverConfig, ScaleConfig, recover_replica, scale_replicas
 from lifecycle.fleet.live_state import Shown
 from lifecycle.fleet.scaling import ScaleSettings, dry_run, load_of
-from lifecycle.host import gpus
-from lifecycle.host.recovery.job import RungConfig, recover_host
-from lifecycle.host.recovery.sensing import HostSight, host_tick
+from lifecycle.host import gpus, pci
+from lifecycle.host.recovery import record
+from lifecycle.host.recovery.decision import HostDecision, HostWatchState
+from lifecycle.host.recovery.job import recover_host
+from lifecycle.host.recovery.sensing import consider, run_config
 from lifecycle.host.resources import HostResource
 from lifecycle.models.resources import ReplicaResource, StateFolder
 from registry.errors import IronworksError
@@ -67,11 +69,9 @@ def health_probes(
         now,
         reloading=in_flight.RELOAD in runs.jobs,
     )
-    host = host_tick(
-        machine, state.paths, cursor.get("host", {}), busy=in_flight.RECOVER_HOST in runs.jobs
-    )
+    host = _host(machine, state, cursor.get("host"), busy=in_flight.RECOVER_HOST in runs.jobs)
     _tell_given_up(context, state, decision)
-    notes = {**decision.notes, **({"host": host.reason} if host.reason else {})}
+    notes = dict(decision.notes) if host is None else {**decision.notes, "host": host.reason}
     text = "; ".join(f"{name}: {note}" for name, note in notes.items()) or "nothing is declared"
     shown = Shown.from_json(cursor.get("shown", {}))
     due = bool(services) and shown.is_due(text, now)
@@ -90,7 +90,7 @@ def health_probes(
         cursor=json.dumps(
             {
                 "watches": {name: asdict(watch) for name, watch in decision.watches.items()},
-                "host": host.state,
+                "host": None if host is None else host.state.as_json(),
                 "shown": asdict(Shown(text, now) if due else shown),
             }
         ),
@@ -180,15 +180,29 @@ def _recoveries(decision: recovery.RecoveryDecision, host: str) -> list[RunReque
     ]
 
 
-def _host_run(host: HostSight, machine: HostResource) -> list[RunRequest]:
-    if not host.run_key:
+def _host(
+    machine: HostResource, state: StateFolder, remembered: Any, *, busy: bool
+) -> HostDecision | None:
+    """What to do about this host's GPUs; None where it has none, which costs next to nothing."""
+    host = machine.host()
+    if not pci.gpus(host) and not record.load(state.paths).drained:
+        return None
+    try:
+        before = HostWatchState(**(remembered or {}))
+    except TypeError:
+        before = HostWatchState()
+    return consider(machine.name, host, state.paths, before, busy=busy)
+
+
+def _host_run(host: HostDecision | None, machine: HostResource) -> list[RunRequest]:
+    if host is None or host.action == "nothing":
         return []
     return [
         RunRequest(
             job_name=recover_host.name,
             run_key=host.run_key,
             tags={HOST_TAG: machine.name},
-            run_config=RunConfig(ops={"confirm_fault": RungConfig(fault_at=host.fault_at)}),
+            run_config=run_config(host),
         )
     ]
 
