@@ -26,7 +26,10 @@ class PciGpu:
 
 
 def gpus(host: Host) -> list[PciGpu]:
-    """Every NVIDIA GPU on the bus, in the order of addresses."""
+    """Every NVIDIA GPU on the bus, in the order of addresses.
+
+    Where sysfs is hidden, as in some sandboxes, what the loaded driver has claimed.
+    """
     found = []
     for device in host.glob(f"{_DEVICES}/*"):
         vendor = (host.read(f"{device}/vendor") or "").strip()
@@ -34,4 +37,7 @@ def gpus(host: Host) -> list[PciGpu]:
         if vendor == _NVIDIA and kind.startswith(_GPU_CLASSES):
             driver = host.readlink(f"{device}/driver")
             found.append(PciGpu(device.rpartition("/")[2], driver and driver.rpartition("/")[2]))
-    return found
+    if found:
+        return found
+    claimed = host.glob("/proc/driver/nvidia/gpus/*")
+    return [PciGpu(path.rpartition("/")[2], "nvidia") for path in claimed]

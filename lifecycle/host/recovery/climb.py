@@ -61,8 +61,8 @@ class Climb:
         verdict: how it stands.
         reason: the fault, or why it is over.
         needs_reboot: whether only a reboot helps.
-        gpus: NVML indices to reset.
-        resettable: whether a reset can help.
+        gpus: NVML indices to reset; empty: a reset can't help.
+        addresses: on the PCI bus, of what is broken.
         driver_at: when the driver answered again.
         serving_at: when the replicas were ready again.
         outcomes: of the rungs so far.
@@ -74,7 +74,7 @@ class Climb:
     reason: str = ""
     needs_reboot: bool = False
     gpus: tuple[int, ...] = ()
-    resettable: bool = False
+    addresses: tuple[str, ...] = ()
     driver_at: float | None = None
     serving_at: float | None = None
     outcomes: tuple[Outcome, ...] = ()
@@ -109,6 +109,7 @@ class Climb:
                 **values,
                 "verdict": Verdict(values["verdict"]),
                 "gpus": tuple(values["gpus"]),
+                "addresses": tuple(values["addresses"]),
                 "outcomes": tuple(Outcome(**outcome) for outcome in values["outcomes"]),
             }
         )

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lifecycle.host.nvml import RESET_ACTIONS, Gpu
-from lifecycle.host.nvml_errors import HANG, Standing
+from lifecycle.host.nvml import RESET_ACTIONS
 from lifecycle.host.recovery.holders import Holder
 from lifecycle.host.watch import GpuState, HostView
 from lifecycle.host.xid import XidAction
@@ -31,14 +30,15 @@ class Diagnosis:
     Attributes:
         course: what to do.
         reason: in words.
-        gpus: NVML indices of the GPUs to reset; empty when no single one can be named.
-        resettable: whether ``nvidia-smi -r`` can help; it can't where NVML itself is unusable.
+        gpus: NVML indices of the GPUs to reset; empty where NVML can't name one: then
+            ``nvidia-smi``, which goes through it, can't reset one either.
+        addresses: on the PCI bus, of all that are broken.
     """
 
     course: Course
     reason: str
     gpus: tuple[int, ...] = ()
-    resettable: bool = False
+    addresses: tuple[str, ...] = ()
 
 
 def diagnose(
@@ -57,20 +57,15 @@ def diagnose(
     if reboot:
         return Diagnosis(Course.REBOOT, reboot)
     if view.fault:
-        return Diagnosis(
-            Course.RECOVER, view.fault, _broken_gpus(view), resettable=_resettable(view)
-        )
-    asked = [gpu for gpu in view.nvml.gpus if gpu.recovery_action in RESET_ACTIONS]
+        return _recover(view, view.fault, _broken(view))
+    asked = [gpu.index for gpu in view.nvml.gpus if gpu.recovery_action in RESET_ACTIONS]
     if asked:
-        indices = tuple(gpu.index for gpu in asked)
-        return Diagnosis(
-            Course.RECOVER, f"the driver asks for a reset of GPU {indices}", indices, True
-        )
+        return _recover(view, f"the driver asks for a reset of GPU {asked}", asked)
     for event in reversed(view.xids):
         fresh = event.seconds > recovered_at and view.uptime - event.seconds < FRESH_SECONDS
         if fresh and event.action is XidAction.RESET_GPU:
-            indices = tuple(g.index for g in view.nvml.gpus if g.pci_address == event.pci_address)
-            return Diagnosis(Course.RECOVER, f"Xid {event.xid}: {event.text}", indices, True)
+            named = [g.index for g in view.nvml.gpus if g.pci_address == event.pci_address]
+            return _recover(view, f"Xid {event.xid}: {event.text}", named)
     return Diagnosis(Course.NONE, "the GPUs answer")
 
 
@@ -93,16 +88,19 @@ def _reboot_reason(view: HostView, holders: Sequence[Holder], recovered_at: floa
     return ""
 
 
-def _broken_gpus(view: HostView) -> tuple[int, ...]:
-    named = tuple(gpu.index for gpu in view.nvml.gpus if _is_broken(gpu))
-    return named or tuple(range(len(view.on_bus)))
+def _recover(view: HostView, reason: str, named: Sequence[int]) -> Diagnosis:
+    """Name what is broken: by index where NVML can, else by what it does not see on the bus."""
+    bus = [gpu.address for gpu in view.on_bus]
+    seen = {gpu.pci_address for gpu in view.nvml.gpus}
+    # NVML numbers GPUs in the order of their bus addresses.
+    addresses = [bus[index] for index in named if index < len(bus)]
+    addresses = addresses or [address for address in bus if address not in seen]
+    return Diagnosis(Course.RECOVER, reason, tuple(named), tuple(addresses))
 
 
-def _is_broken(gpu: Gpu) -> bool:
-    return gpu.fault is not None or gpu.recovery_action in RESET_ACTIONS
-
-
-def _resettable(view: HostView) -> bool:
-    """``nvidia-smi`` goes through NVML: where that hangs or can't start, so does a reset."""
-    error = view.nvml.error
-    return error is None or (error.standing is Standing.FAULT and error.code != HANG)
+def _broken(view: HostView) -> list[int]:
+    return [
+        gpu.index
+        for gpu in view.nvml.gpus
+        if gpu.fault is not None or gpu.recovery_action in RESET_ACTIONS
+    ]

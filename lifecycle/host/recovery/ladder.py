@@ -24,13 +24,13 @@ class Rung:
     Attributes:
         name: of its op.
         action: does it; returns the climb as it stands and what was seen.
-        deadline: seconds.
+        deadline: seconds that it may take.
         skip: why it is not needed, "" if it is; decides from the climb alone.
     """
 
     name: str
     action: Action
-    deadline: float
+    deadline: Callable[[Site], float]
     skip: Callable[[Climb], str]
 
 
@@ -47,37 +47,56 @@ def _not_healthy(climb: Climb) -> str:
 
 
 def _resettable(climb: Climb) -> str:
-    return _broken(climb) or ("" if climb.resettable else "a reset goes through NVML, as it is not")
+    return _broken(climb) or ("" if climb.gpus else "NVML names no GPU that could be reset")
 
 
 def _driver_ok(climb: Climb) -> str:
     return "" if climb.verdict is Verdict.DRIVER_OK else "the driver does not answer"
 
 
+def _seconds(value: float) -> Callable[[Site], float]:
+    return lambda site: value
+
+
 RUNGS = (
-    Rung("confirm_fault", rungs_before.confirm, rungs_before.CONFIRM_SECONDS, lambda climb: ""),
-    Rung("drain_replicas", rungs_before.drain, rungs_before.DRAIN_SECONDS, _not_healthy),
-    Rung("stop_clients", rungs_before.stop_clients, rungs_before.STOP_SECONDS, _broken),
-    Rung("require_unheld", rungs_before.require_unheld, rungs_before.HOLDER_SECONDS, _broken),
-    Rung("reset_gpu", rungs_driver.reset, rungs_driver.RESET_SECONDS, _resettable),
-    Rung("reload_driver", rungs_driver.reload, rungs_driver.RELOAD_SECONDS, _broken),
-    Rung("reset_pci", rungs_driver.pci_reset, rungs_driver.PCI_SECONDS, _broken),
-    Rung("start_daemons", rungs_after.start_daemons, rungs_after.DAEMONS_SECONDS, lambda climb: ""),
-    Rung("verify_gpus", rungs_after.verify, rungs_after.VERIFY_SECONDS, _driver_ok),
-    Rung("start_replicas", rungs_after.start_replicas, 120.0, _driver_ok),
+    Rung(
+        "confirm_fault",
+        rungs_before.confirm,
+        _seconds(rungs_before.CONFIRM_SECONDS),
+        lambda climb: "",
+    ),
+    Rung("drain_replicas", rungs_before.drain, _seconds(rungs_before.DRAIN_SECONDS), _not_healthy),
+    Rung("stop_clients", rungs_before.stop_clients, _seconds(rungs_before.STOP_SECONDS), _broken),
+    Rung(
+        "require_unheld",
+        rungs_before.require_unheld,
+        _seconds(rungs_before.HOLDER_SECONDS),
+        _broken,
+    ),
+    Rung("reset_gpu", rungs_driver.reset, _seconds(rungs_driver.RESET_SECONDS), _resettable),
+    Rung("reload_driver", rungs_driver.reload, _seconds(rungs_driver.RELOAD_SECONDS), _broken),
+    Rung("reset_pci", rungs_driver.pci_reset, _seconds(rungs_driver.PCI_SECONDS), _broken),
+    Rung(
+        "start_daemons",
+        rungs_after.start_daemons,
+        _seconds(rungs_after.DAEMONS_SECONDS),
+        lambda climb: "",
+    ),
+    Rung("verify_gpus", rungs_after.verify, rungs_after.verify_seconds, _driver_ok),
+    Rung("start_replicas", rungs_after.start_replicas, lambda site: site.ready_seconds, _driver_ok),
 )
 
 
 def step(site: Site, rung: Rung, climb: Climb) -> Climb:
     """Take one rung, if it is needed; says what it did."""
-    clock = site.host.clock
+    clock, deadline = site.host.clock, rung.deadline(site)
     why_not = rung.skip(climb)
     if rung.name == "reset_pci" and not why_not and not site.pci_reset:
         why_not = "opt-in, see the job's configuration"
     if why_not:
-        return climb.with_outcome(Outcome(rung.name, "skipped", why_not, 0.0, rung.deadline))
+        return climb.with_outcome(Outcome(rung.name, "skipped", why_not, 0.0, deadline))
     started = clock.monotonic()
-    site.say(f"{rung.name} (at most {rung.deadline:.0f} s)")
+    site.say(f"{rung.name} (at most {deadline:.0f} s)")
     before = climb.verdict
     try:
         climb, evidence = rung.action(site, climb)
@@ -97,7 +116,7 @@ def step(site: Site, rung: Rung, climb: Climb) -> Climb:
             "failed" if failed else "done",
             evidence,
             round(clock.monotonic() - started, 3),
-            rung.deadline,
+            deadline,
         )
     )
 

@@ -15,6 +15,8 @@ from serving.client import ReplicaClient
 ACTOR = "recover_host"
 
 _STOP_GRACE_SECONDS = 3.0
+STOP_SECONDS = _STOP_GRACE_SECONDS + 10.0
+"""Longest that `HostReplicas.stop` takes: the grace, and a kill that the kernel delays."""
 
 
 class HostReplicas:

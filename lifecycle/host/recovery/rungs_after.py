@@ -6,12 +6,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from lifecycle.host import pci
 from lifecycle.host.recovery import record
 from lifecycle.host.recovery.climb import Climb, Site, Verdict
 from lifecycle.host.watch import GpuState, look
 
 DAEMONS_SECONDS = 5.0
 VERIFY_SECONDS = 5.0
+_TENSOR_SECONDS_PER_GPU = 1.0
 
 _TENSOR = Path(__file__).with_name("tensor_child.py")
 _NO_CUDA = 3
@@ -32,6 +34,11 @@ def start_daemons(site: Site, climb: Climb) -> tuple[Climb, str]:
     return climb, f"started: {', '.join(history.stopped_units)}"
 
 
+def verify_seconds(site: Site) -> float:
+    """Deadline of `verify`: each GPU needs a context of its own."""
+    return VERIFY_SECONDS + _TENSOR_SECONDS_PER_GPU * len(pci.gpus(site.host))
+
+
 def verify(site: Site, climb: Climb) -> tuple[Climb, str]:
     """Rung 8b: NVML sees every GPU, and each one writes and reads back 4 MiB."""
     view = look(site.host, deadline_seconds=VERIFY_SECONDS / 2)
@@ -40,7 +47,10 @@ def verify(site: Site, climb: Climb) -> tuple[Climb, str]:
             return climb, "there is no GPU on this machine"
         reason = view.fault or f"the GPUs are in state {view.state}"
         return replace(climb, verdict=Verdict.FAILED, reason=reason), reason
-    ran = site.host.run([sys.executable, "-P", str(_TENSOR)], deadline_seconds=VERIFY_SECONDS / 2)
+    ran = site.host.run(
+        [sys.executable, "-P", str(_TENSOR)],
+        deadline_seconds=verify_seconds(site) - VERIFY_SECONDS / 2,
+    )
     if ran.exit_code == _NO_CUDA:
         return climb, f"NVML sees {len(view.nvml.gpus)} GPUs; no libcuda.so.1 to compute with"
     if not ran.ok:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lifecycle.host.host import Host
 from lifecycle.host.nvml import PROBE_SECONDS
-from lifecycle.host.recovery import record
+from lifecycle.host.recovery import record, replicas
 from lifecycle.host.recovery.climb import Climb, Site, Verdict
 from lifecycle.host.recovery.diagnosis import Course, Diagnosis, diagnose
 from lifecycle.host.recovery.holders import Holder, holders, refcounts
@@ -14,7 +14,8 @@ from lifecycle.host.watch import look, uptime
 
 CONFIRM_SECONDS = 20.0
 DRAIN_SECONDS = 5.0
-STOP_SECONDS = 5.0
+UNITS_SECONDS = 5.0
+STOP_SECONDS = UNITS_SECONDS + replicas.STOP_SECONDS
 HOLDER_SECONDS = 3.0
 
 # Units that hold a GPU open: the driver's own daemons and the usual exporters.
@@ -54,7 +55,7 @@ def confirm(site: Site, climb: Climb) -> tuple[Climb, str]:
     # Counted before anything is touched: a climb that is cut off was an attempt too.
     record.save(site.paths, history.begin(climb.attempt, now))
     return (
-        replace(climb, reason=second.reason, gpus=second.gpus, resettable=second.resettable),
+        replace(climb, reason=second.reason, gpus=second.gpus, addresses=second.addresses),
         f"twice: {second.reason}",
     )
 
@@ -91,7 +92,7 @@ def stop_clients(site: Site, climb: Climb) -> tuple[Climb, str]:
         replace(history, stopped_units=tuple(sorted({*history.stopped_units, *active}))),
     )
     if active:
-        ran = site.host.run(["systemctl", "stop", *active], deadline_seconds=STOP_SECONDS)
+        ran = site.host.run(["systemctl", "stop", *active], deadline_seconds=UNITS_SECONDS)
         if not ran.ok:
             reason = f"units that can't be stopped: {ran.why}"
             return climb.give_up(reason), reason

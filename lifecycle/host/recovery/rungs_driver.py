@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lifecycle.host import pci
 from lifecycle.host.commands import Ran
 from lifecycle.host.host import HostAccessError
 from lifecycle.host.recovery.climb import Climb, Site, Verdict
@@ -68,15 +67,13 @@ def pci_reset(site: Site, climb: Climb) -> tuple[Climb, str]:
 
     The driver must let go of the device first, so its modules are unloaded around it.
     """
-    gpus = pci.gpus(site.host)
-    addresses = [gpu.address for index, gpu in enumerate(gpus) if index in climb.gpus]
     deadline = site.host.clock.monotonic() + PCI_SECONDS - _PROOF_SECONDS
     loaded = [name for name in _UNLOAD if site.host.exists(f"/sys/module/{name}")]
     refused = _unload(site, loaded, deadline)
     if refused:
         return climb, refused
     try:
-        for address in addresses:
+        for address in climb.addresses:
             device = f"/sys/bus/pci/devices/{address}"
             if site.host.exists(f"{device}/reset"):
                 site.host.write(f"{device}/reset", "1\n")
@@ -87,7 +84,7 @@ def pci_reset(site: Site, climb: Climb) -> tuple[Climb, str]:
         return climb, str(error)
     for module in _LOAD:
         site.host.run(["modprobe", module])
-    return _proven(site, climb, f"PCI reset of {', '.join(addresses)}")
+    return _proven(site, climb, f"PCI reset of {', '.join(climb.addresses)}")
 
 
 def _unload(site: Site, loaded: list[str], deadline: float) -> str:
@@ -107,7 +104,7 @@ def _until(site: Site, command: list[str], deadline: float) -> Ran:
     while True:
         left = max(1.0, deadline - site.host.clock.monotonic())
         ran = site.host.run(command, deadline_seconds=left)
-        busy = "in use" in f"{ran.stdout}{ran.stderr}"
+        busy = "in use" in f"{ran.stdout}{ran.stderr}".lower()
         if ran.ok or not busy or site.host.clock.monotonic() + _RETRY_SECONDS >= deadline:
             return ran
         site.host.clock.sleep(_RETRY_SECONDS)

@@ -36,14 +36,17 @@ def test_a_machine_without_gpus_needs_nothing(tmp_path: Path) -> None:
 def test_a_lost_gpu_is_named_and_reset(machine: FakeGpuHost) -> None:
     machine.set({"gpu1.ret": 15})
     found = seen(machine)
-    assert (found.course, found.gpus, found.resettable) == (Course.RECOVER, (1,), True)
+    assert (found.course, found.gpus) == (Course.RECOVER, (1,))
+    assert found.addresses == ("0000:3c:00.0",)
     assert "fallen off the bus" in found.reason
 
 
 def test_a_driver_that_sees_less_than_the_bus_is_broken(machine: FakeGpuHost) -> None:
     machine.set(count=1)
-    assert seen(machine).course is Course.RECOVER
-    assert "1 of 2 GPUs" in seen(machine).reason
+    found = seen(machine)
+    assert found.course is Course.RECOVER
+    assert "1 of 2 GPUs" in found.reason
+    assert (found.gpus, found.addresses) == ((), ("0000:3c:00.0",)), "NVML can't reset it"
 
 
 @pytest.mark.parametrize("code", [9, 18])
@@ -51,7 +54,8 @@ def test_where_nvml_does_not_start_no_reset_is_tried(machine: FakeGpuHost, code:
     machine.set(init_ret=code)
     found = seen(machine)
     assert found.course is Course.RECOVER
-    assert not found.resettable
+    assert found.gpus == ()
+    assert len(found.addresses) == 2
 
 
 def test_an_xid_may_ask_for_a_reset_of_a_gpu_that_still_answers(machine: FakeGpuHost) -> None:
