@@ -1,75 +1,49 @@
-"""One tick of the health sensor over this host's GPUs: look, diagnose, decide."""
+"""One tick's look at the host, for the sensor ``health_probes``: look, diagnose, decide."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from lifecycle.host import pci, watch
 from lifecycle.host.commands import AbandonedChildrenError
-from lifecycle.host.recovery import decision, record
-from lifecycle.host.recovery.decision import HostWatchState
+from lifecycle.host.host import Host
+from lifecycle.host.recovery import record
+from lifecycle.host.recovery.decision import HostDecision, HostWatchState, decide
 from lifecycle.host.recovery.diagnosis import Course, Diagnosis, diagnose
-from lifecycle.host.recovery.holders import holders
-from lifecycle.host.resources import HostResource
-from lifecycle.host.verify import boot_id
+from lifecycle.host.recovery.rungs_before import uptime_of_last_recovery
+from lifecycle.host.watch import look
 from registry.paths import StatePaths
 
-
-@dataclass(frozen=True)
-class HostSight:
-    """What a tick found.
-
-    Attributes:
-        reason: how the host stands, "" where it has no GPU.
-        state: for the next tick, as JSON.
-        run_key: of the recovery to start, "" for none.
-        fault_at: Unix seconds at which the fault was first seen.
-    """
-
-    reason: str = ""
-    state: Mapping[str, Any] = field(default_factory=dict)
-    run_key: str = ""
-    fault_at: float = 0.0
+TICK_SECONDS = 2.0
+"""Deadline of a tick's look: shorter than the ladder's own, which looks twice again."""
 
 
-def host_tick(
-    machine: HostResource, paths: StatePaths, state: Mapping[str, Any], *, busy: bool
-) -> HostSight:
-    """Look at the GPUs of this host; a host without one costs nothing.
+def consider(
+    name: str, host: Host, paths: StatePaths, state: HostWatchState, *, busy: bool
+) -> HostDecision:
+    """Look at a host and decide whether to start ``recover_host``.
 
     Args:
-        machine: this host.
-        paths: state folder with the record of recoveries.
-        state: of the last tick.
-        busy: a recovery of the host is queued or runs.
+        name: of the host, for the run key.
+        host: the machine.
+        paths: state folder, with the record of recoveries.
+        state: what the last tick's decision said to remember.
+        busy: whether a recovery of this host is queued or runs; the look is then left out,
+            since it would hold the device that the ladder wants free.
     """
-    host = machine.host()
+    now = host.clock.time()
     history = record.load(paths)
-    if not pci.gpus(host) and not history.drained:
-        return HostSight()
-    try:
-        view = watch.look(host)
-    except AbandonedChildrenError as error:
-        found = Diagnosis(Course.RECOVER, str(error))
+    if busy:
+        diagnosis = Diagnosis(Course.RECOVER, "the ladder is at work")
     else:
-        found = diagnose(view, holders(host) if view.fault else ())
-    did = decision.decide(
-        machine.name,
-        found,
-        history,
-        _state(state),
-        boot_id=boot_id(host),
-        busy=busy,
-        now=time.time(),
-    )
-    return HostSight(did.reason, did.state.as_json(), did.run_key, did.fault_at)
+        try:
+            view = look(host, deadline_seconds=TICK_SECONDS)
+            diagnosis = diagnose(view, recovered_at=uptime_of_last_recovery(host, history))
+        except AbandonedChildrenError as error:
+            diagnosis = Diagnosis(Course.REBOOT, str(error))
+    boot_id = (host.read("/proc/sys/kernel/random/boot_id") or "").strip()
+    return decide(name, diagnosis, history, state, boot_id=boot_id, busy=busy, now=now)
 
 
-def _state(value: Mapping[str, Any]) -> HostWatchState:
-    try:
-        return HostWatchState(**value)
-    except TypeError:
-        return HostWatchState()
+def run_config(decision: HostDecision) -> dict[str, Any]:
+    """Run configuration of ``recover_host`` for a decision."""
+    return {"ops": {"confirm_fault": {"config": {"fault_at": decision.fault_at}}}}
