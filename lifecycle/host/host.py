@@ -25,6 +25,7 @@ ROOT_VARIABLE = "IRONWORKS_HOST_ROOT"
 _MAX_BYTES = 1 << 22
 _CHUNK = 1 << 16
 _MAX_LINKS = 40
+_RUNNER = ProcessRunner()
 
 
 class HostAccessError(IronworksError):
@@ -73,7 +74,8 @@ class Host:
 
     Args:
         root: ``/``, or the top of a fixture tree; links in it are resolved inside it.
-        runner: runs commands; None runs them for real.
+        runner: runs commands; None runs them for real, through the one runner of this
+            process, so that the children it had to leave are counted together.
         clock: tells the time; None takes the machine's.
     """
 
@@ -84,7 +86,7 @@ class Host:
         clock: Clock | None = None,
     ) -> None:
         self.root = root
-        self.runner: Runner = runner or ProcessRunner()
+        self.runner: Runner = runner or _RUNNER
         self.clock: Clock = clock or SystemClock()
 
     def read(self, path: str) -> str | None:
