@@ -31,6 +31,7 @@ COMMANDS = {
     "up": Mount("lifecycle.cli", "stack_app", "Start everything here, and prove it"),
     "down": Mount("lifecycle.cli", "stack_app", "Stop what `up` started"),
     "status": Mount("lifecycle.cli", "stack_app", "Show what runs and what it serves"),
+    "fleet": Mount("lifecycle.fleet.cli", "fleet_app", "Which replicas should run, and do", True),
     "demo-model": Mount("lifecycle.cli", "stack_app", "Fetch and convert the demo model"),
     "host": Mount("lifecycle.host.cli", "host_app", "Verify the machine under the replicas", True),
     "doctor": Mount("lifecycle.host.cli", "doctor_app", "What is wrong here, and what to do", True),

@@ -37,13 +37,17 @@ class FleetLayout:
     balance: Balance = "leastconn"
 
     @classmethod
-    def from_environment(cls) -> FleetLayout:
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> FleetLayout:
         """Read the variables that ``make up`` sets for every process of the stack.
+
+        Args:
+            environment: by default this process's own.
 
         Raises:
             InputError: one of them is not acceptable.
         """
-        balance = os.environ.get(BALANCE_VARIABLE) or "leastconn"
+        variables = os.environ if environment is None else environment
+        balance = variables.get(BALANCE_VARIABLE) or "leastconn"
         if balance not in get_args(Balance):
             raise InputError(
                 f"{balance[:40]!r} is not a way to balance",
@@ -51,10 +55,10 @@ class FleetLayout:
                 fix=f"use one of {', '.join(get_args(Balance))}",
             )
         return cls(
-            host=os.environ.get("IRONWORKS_HOST") or "127.0.0.1",
-            port=_number("IRONWORKS_PORT", 8000, 65535),
-            replicas=_number(REPLICAS_VARIABLE, 1, MAX_REPLICAS),
-            service=os.environ.get("IRONWORKS_SERVICE", ""),
+            host=variables.get("IRONWORKS_HOST") or "127.0.0.1",
+            port=_number(variables, "IRONWORKS_PORT", 8000, 65535),
+            replicas=_number(variables, REPLICAS_VARIABLE, 1, MAX_REPLICAS),
+            service=variables.get("IRONWORKS_SERVICE", ""),
             balance=balance,  # type: ignore[arg-type]
         )
 
@@ -107,8 +111,8 @@ class FleetLayout:
         return DesiredReplica(f"replica-{port}", self.host, port, model, alias)
 
 
-def _number(variable: str, default: int, largest: int) -> int:
-    text = os.environ.get(variable) or str(default)
+def _number(variables: Mapping[str, str], variable: str, default: int, largest: int) -> int:
+    text = variables.get(variable) or str(default)
     if not text.isdecimal() or not 1 <= int(text) <= largest:
         raise InputError(
             f"{text[:20]!r} is not a number from 1 to {largest}",

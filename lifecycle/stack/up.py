@@ -154,7 +154,7 @@ class Up:
             self._follow(
                 dagster, RELOAD, version.name, sensor="promotions", needless=served, ended=ended
             )
-        self._report.step(f"{self._models.name} answer with {version.name} ({version.short})")
+        self._report.step(f"{version.name} ({version.short}) is served by {self._models.name}")
 
     def _follow(
         self,
