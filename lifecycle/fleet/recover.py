@@ -98,7 +98,7 @@ def confirm(fleet: ManagedFleet, request: Request) -> Case:
         fault, note = classify(sight, watch, now)
     return Case(
         request.service,
-        fault or "",
+        "" if fault is None else fault.value,
         note,
         request.fault_at or now,
         request.ready_seconds,

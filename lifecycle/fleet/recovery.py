@@ -266,8 +266,8 @@ def _standing(watch: Watch, fault: Fault | None, sight: Sight, now: float) -> Wa
         return replace(watch, fault="", since=0.0, epoch=0, given_up=False)
     if watch.fault:
         # One incident, whatever it turns into: a hung process that was killed is then gone.
-        return watch if watch.fault == fault else replace(watch, fault=fault, since=watch.since)
-    return replace(watch, fault=fault, since=now, epoch=0)
+        return watch if watch.fault == fault else replace(watch, fault=fault.value)
+    return replace(watch, fault=fault.value, since=now, epoch=0)
 
 
 def _reason_to_wait(

@@ -171,7 +171,7 @@ def _recoveries(decision: recovery.RecoveryDecision, host: str) -> list[RunReque
             run_config=RunConfig(
                 ops={
                     "confirm_replica_fault": RecoverConfig(
-                        service=one.service, fault=one.fault, fault_at=one.since
+                        service=one.service, fault=one.fault.value, fault_at=one.since
                     )
                 }
             ),

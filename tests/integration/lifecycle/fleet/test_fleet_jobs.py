@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import dagster as dg
@@ -85,7 +86,7 @@ def decide(fleet: ManagedFleet) -> recovery.RecoveryDecision:
 def test_a_killed_replica_is_found_recovered_once_and_written_down(
     fleet: ManagedFleet, instance: dg.DagsterInstance
 ) -> None:
-    first, second = (replica.service for replica in fleet.desired())
+    first = fleet.desired()[0].service
     pid = one(fleet, first).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -93,17 +94,17 @@ def test_a_killed_replica_is_found_recovered_once_and_written_down(
     (found,) = decide(fleet).recoveries
     assert (found.service, found.fault) == (first, recovery.Fault.GONE)
 
-    dry = recover(fleet, instance, first, fault=found.fault, dry_run=True)
+    dry = recover(fleet, instance, first, fault=found.fault.value, dry_run=True)
     assert "dry run" in dry["verdict"] and not one(fleet, first).process
 
     starts = events(fleet, "load.started")
-    proof = recover(fleet, instance, first, fault=found.fault, fault_at=found.since)
+    proof = recover(fleet, instance, first, fault=found.fault.value, fault_at=found.since)
     assert proof["verdict"] == "serves again" and proof["serving_again_seconds"] > 0
     back = one(fleet, first)
     assert back.healthy and back.proxy is not None and back.proxy.in_rotation
     assert not decide(fleet).recoveries
 
-    again = recover(fleet, instance, first, fault=found.fault)
+    again = recover(fleet, instance, first, fault=found.fault.value)
     assert again["verdict"] == "nothing to do"
     assert events(fleet, "load.started") == starts + 1, "nothing is done twice"
     assert events(fleet, "recovery.replica_recovered") == 1
@@ -120,12 +121,10 @@ def test_a_stopped_engine_is_replaced_and_its_replica_lives_on(
         until(lambda: bool(decide(fleet).recoveries))
         (found,) = decide(fleet).recoveries
         assert found.fault is recovery.Fault.STUCK
-        proof = recover(fleet, instance, service, fault=found.fault, fault_at=found.since)
+        proof = recover(fleet, instance, service, fault=found.fault.value, fault_at=found.since)
     finally:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(engine, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     assert f"killed the engine, pid {engine}" in proof["did"]
     after = one(fleet, service)
     assert after.pid == before.pid and after.healthy

@@ -78,6 +78,7 @@ def test_a_replica_that_nobody_starts_is_asked_for_once_with_its_place(plant: Pl
     assert request.tags["ironworks/host"]
     config = request.run_config["ops"]["confirm_replica_fault"]["config"]
     assert (config["service"], config["fault"]) == (replica.service, "never_started")
+    assert type(config["fault"]) is str, "Dagster stores no enumeration of ours"
 
     third = plant.tick("health_probes", second.cursor)
     assert "cool-down" in skipped(third)
