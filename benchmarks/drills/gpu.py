@@ -11,12 +11,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.drills.stack import Stack, running_stack
 from benchmarks.drills.world import wait_for
-from lifecycle.host.recovery.record import RecoveryRecord, load, save
+from lifecycle.host.recovery.record import load, save
 from lifecycle.host.recovery.report import ALERT, GIVEN_UP, RECOVERED
 from tests.support.fake_nvml import FakeGpuHost
 
@@ -156,7 +156,7 @@ def _begin(on: GpuStack) -> float:
     (on.machine.home / "calls.log").write_text("")
     stack = on.stack
     stack.await_rotation([replica.service for replica in stack.desired()])
-    save(stack.world.paths, RecoveryRecord())
+    save(stack.world.paths, replace(load(stack.world.paths), attempts=()))
     return time.time()
 
 
@@ -167,7 +167,7 @@ def _repair(on: GpuStack) -> None:
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(on.machine.root / "proc" / "4242")
     record = load(on.stack.world.paths)
-    save(on.stack.world.paths, RecoveryRecord(drained=record.drained))
+    save(on.stack.world.paths, replace(record, attempts=(), given_up=None))
     on.stack.launch(JOB)
     wait_for("end of the repair", lambda: all(run.end_time for run in on.stack.runs(JOB)))
     on.stack.await_rotation([replica.service for replica in on.stack.desired()])

@@ -79,13 +79,15 @@ def decide(
         if rebooted and history.drained and not busy:
             return _ask(host, "the host was rebooted: bring its replicas back", state, now)
         return HostDecision("nothing", diagnosis.reason, HostWatchState())
-    state = replace(state, fault_at=state.fault_at or now)
     if busy:
         return HostDecision("nothing", f"a recovery is under way: {diagnosis.reason}", state)
+    if state.fault_at is not None and history.healthy_at > state.fault_at:
+        state = HostWatchState()  # that one was cured, and no tick came between it and this one
+    state = replace(state, fault_at=state.fault_at or now)
     if history.given_up is not None and not rebooted:
         return HostDecision("nothing", f"given up: {history.given_up.reason}", state)
-    waited = now - max(state.asked_at, _last_end(history))
-    if waited < COOL_DOWN_SECONDS and (state.epoch or history.recent(now)):
+    waited = now - max(state.asked_at, _last_failure(history))
+    if waited < COOL_DOWN_SECONDS:
         return HostDecision(
             "nothing",
             f"cool-down, {waited:.0f} of {COOL_DOWN_SECONDS:.0f} s, after attempt "
@@ -107,5 +109,6 @@ def _ask(host: str, reason: str, state: HostWatchState, now: float) -> HostDecis
     )
 
 
-def _last_end(history: RecoveryRecord) -> float:
-    return max((attempt.ended or 0.0 for attempt in history.attempts), default=0.0)
+def _last_failure(history: RecoveryRecord) -> float:
+    failed = (attempt for attempt in history.attempts if not attempt.recovered)
+    return max((attempt.ended or attempt.started for attempt in failed), default=0.0)

@@ -139,7 +139,7 @@ def end(site: Site, climb: Climb) -> Climb:
         given_up = record.GivenUp(now, boot, climb.reason, climb.needs_reboot)
         history = replace(history, given_up=given_up)
     elif climb.verdict is Verdict.SERVING:
-        history = replace(history, given_up=None)
+        history = replace(history, given_up=None, healthy_at=now)
         if climb.driver_at is not None:
             history = replace(
                 history,

@@ -57,6 +57,7 @@ class RecoveryRecord:
         stopped_units: systemd units that it stopped and has not started again.
         driver_recovered_seconds: of the latest recovery, None before the first.
         serving_again_seconds: the same.
+        healthy_at: when a climb last ended with the host serving; a fault seen later is new.
         given_up: set while the host stays drained for good.
     """
 
@@ -66,6 +67,7 @@ class RecoveryRecord:
     stopped_units: tuple[str, ...] = ()
     driver_recovered_seconds: float | None = None
     serving_again_seconds: float | None = None
+    healthy_at: float = 0.0
     given_up: GivenUp | None = None
 
     def recent(self, now: float) -> int:

@@ -77,3 +77,13 @@ def test_a_host_that_was_given_up_is_left_alone_until_it_is_rebooted() -> None:
 def test_a_reboot_with_nothing_to_bring_back_needs_no_job() -> None:
     history = replace(CLEAN, given_up=GivenUp(NOW - 900, "boot-1", "Xid 79", True))
     assert ask(HEALTHY, history, boot_id="boot-2").action == "nothing"
+
+
+def test_a_new_fault_right_after_a_cure_is_no_continuation() -> None:
+    cured = RecoveryRecord(
+        attempts=(Attempt("run", NOW - 40, NOW - 10, recovered=True),), healthy_at=NOW - 10
+    )
+    found = ask(history=cured, state=HostWatchState(NOW - 50, 1, NOW - 45))
+    assert found.action == "recover", "no cool-down after what has helped"
+    assert found.run_key == f"recover:gpu1:{int(NOW)}:1"
+    assert found.fault_at == NOW
