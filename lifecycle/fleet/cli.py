@@ -12,7 +12,7 @@ import typer
 
 from lifecycle.fleet.layout import FleetLayout
 from lifecycle.fleet.managed import ManagedFleet
-from lifecycle.fleet.supervisors.local import LocalSupervisor
+from lifecycle.fleet.supervisors.choice import choose_supervisor
 from registry.errors import NotFoundError
 from registry.fleet import DesiredReplica, DesiredState
 from registry.paths import STATE_VARIABLE, StatePaths
@@ -111,7 +111,7 @@ def remove(service: Service, state: State = Path("var"), reason: Reason = "asked
 
 def _fleet(state: Path) -> ManagedFleet:
     paths = StatePaths(state.expanduser().resolve())
-    return ManagedFleet(paths, _layout(paths), LocalSupervisor(paths))
+    return ManagedFleet(paths, _layout(paths), choose_supervisor(paths))
 
 
 def _layout(paths: StatePaths) -> FleetLayout:

@@ -7,7 +7,7 @@ from dagster import ConfigurableResource
 
 from lifecycle.fleet.layout import FleetLayout
 from lifecycle.fleet.managed import ManagedFleet
-from lifecycle.fleet.supervisors.local import LocalSupervisor
+from lifecycle.fleet.supervisors.choice import choose_supervisor
 from registry.paths import StatePaths
 from registry.store import Registry
 
@@ -62,5 +62,5 @@ class ReplicaResource(ConfigurableResource):  # type: ignore[type-arg]
         return FleetLayout(self.host, self.port, self.replicas, self.service, self.balance)
 
     def fleet(self, paths: StatePaths) -> ManagedFleet:
-        """The replicas, run as processes of this host, and the proxy in front of them."""
-        return ManagedFleet(paths, self.layout, LocalSupervisor(paths))
+        """The replicas of this host, and the proxy in front of them if there are several."""
+        return ManagedFleet(paths, self.layout, choose_supervisor(paths))

@@ -12,9 +12,9 @@ from pathlib import Path
 from lifecycle.fleet.ports import require_free
 from lifecycle.fleet.processes import ProcessRecord, ProcessTable, tail
 from lifecycle.fleet.supervisors.base import ReplicaSpec, ReplicaStatus
-from registry.errors import ConflictError, NotFoundError
+from lifecycle.fleet.supervisors.draining import drain_replica
+from registry.errors import ConflictError
 from registry.paths import StatePaths
-from serving.client import ReplicaClient
 
 _SERVE = ("-m", "ironworks", "serve")
 
@@ -80,14 +80,7 @@ class LocalSupervisor:
         Raises:
             NotFoundError: the service does not run.
         """
-        status = self.status(service)
-        if not status.running or status.base_url is None:
-            raise NotFoundError("no such replica runs", where=service, fix="see `make status`")
-        with ReplicaClient(
-            status.base_url, admin_socket=self._paths.socket(f"{service}.admin")
-        ) as client:
-            client.drain()
-        return status
+        return drain_replica(self._paths, self.status(service))
 
     def status(self, service: str) -> ReplicaStatus:
         """How it stands; an unknown service is one that does not run."""
