@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -185,10 +186,14 @@ def running_stack(
 
 
 def _free_ports(count: int) -> int:
-    """The first of ``count`` ports in a row that nothing listens on."""
+    """The first of ``count`` ports in a row that nothing listens on.
+
+    Below the kernel's ephemeral range (from 32768 up, ip(7)): from that any connection may
+    take the port of a replica that was just killed, and it could not be started again.
+    """
     for _ in range(50):
-        first = free_port()
-        if first + count < 65536 and all(_is_free(first + n) for n in range(count)):
+        first = random.randrange(20_000, 32_000)
+        if all(_is_free(first + n) for n in range(count)):
             return first
     raise RuntimeError("no free ports in a row")
 
