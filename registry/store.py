@@ -24,6 +24,7 @@ from registry.migrate import migrate
 from registry.policy import Policy, load_policy
 from registry.progress import Progress
 from registry.queries import Queries
+from registry.references import References
 from registry.safe_files import list_files
 from registry.versions import Version, Versions
 from registry.views import Views
@@ -40,6 +41,7 @@ class Registry:
         root: the folder.
         loads: records loads.
         fleet: which replicas should run.
+        references: what drift is measured against.
         audit: the log itself.
         queries: questions an auditor asks.
     """
@@ -56,6 +58,7 @@ class Registry:
         self.integrity = Integrity(database, self.audit, self._blobs)
         self.loads = LoadLog(database, self.audit, self._versions)
         self.fleet = Fleet(database, self.audit)
+        self.references = References(database, self.audit, self._versions)
         self.queries = Queries(database, self.audit, self._versions, self._gates)
 
     @classmethod

@@ -75,14 +75,16 @@ def bucket_counts(token_ids: Sequence[int]) -> IntArray:
     # Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4): the high byte
     # of the product modulo 2^32.
     ids = np.array(token_ids, dtype=np.uint32)
-    high = (ids * np.uint32(2654435761)) >> np.uint32(24)
-    return np.bincount(high, minlength=BUCKETS).astype(np.int64)
+    high: NDArray[np.uint32] = (ids * np.uint32(2654435761)) >> np.uint32(24)
+    counts: IntArray = np.bincount(high, minlength=BUCKETS)
+    return counts
 
 
 def pooled(counts: IntArray) -> IntArray:
     """A request's tokens as one vector: each a fixed ±1 vector, averaged; [DIMENSIONS]."""
     total = max(1, int(counts.sum()))
-    return np.rint(counts @ _SIGNS * (SCALE / total)).astype(np.int64)
+    vector: IntArray = np.rint(counts @ _SIGNS * (SCALE / total)).astype(np.int64)
+    return vector
 
 
 def repetition(token_ids: Sequence[int]) -> float | None:

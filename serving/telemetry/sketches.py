@@ -142,8 +142,8 @@ class Window:
         """The same as plain values."""
         return {
             "number": self.number,
-            "opened": self.opened,
-            "closed": self.closed,
+            "opened_us": int(self.opened * 1e6),
+            "closed_us": int(self.closed * 1e6),
             "requests": self.requests,
             "counts": {name: array.tolist() for name, array in self.counts.items()},
             "sums": {name: array.tolist() for name, array in self.sums.items()},

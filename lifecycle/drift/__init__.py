@@ -1,0 +1,1 @@
+"""From sketches and canary answers to verdicts."""
