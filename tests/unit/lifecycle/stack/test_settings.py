@@ -33,3 +33,14 @@ def test_the_environment_of_the_last_start_is_remembered(tmp_path: Path) -> None
     prepare(settings)
     assert read_environment(settings) == settings.environment
     assert read_environment(settings)["IRONWORKS_PORT"] == "8001"
+
+
+@pytest.mark.parametrize(
+    ("dagster_port", "chosen", "port"), [(3000, 0, 4000), (65000, 0, 64000), (3000, 9100, 9100)]
+)
+def test_the_exporter_has_a_port_of_its_own(
+    tmp_path: Path, dagster_port: int, chosen: int, port: int
+) -> None:
+    settings = StackSettings(StatePaths(tmp_path), 8000, dagster_port, exporter_port=chosen)
+    assert settings.metrics_port == port
+    assert settings.environment["IRONWORKS_EXPORTER_PORT"] == str(port)
