@@ -71,12 +71,16 @@ def plan(
     """
     actions: list[Action] = []
     proxied = seen.proxied and not seen.proxy_error
-    if seen.proxied and seen.proxy_error:
+    if seen.proxied and not proxied:
         actions.append(Action("start_proxy", PROXY, seen.proxy_error))
+        if patient:
+            # Who works for whom can't be seen: nothing is ended until it can.
+            starts = [r for r in desired if r.state == "running"]
+            return [*actions, *_missing(starts, seen)]
     for replica in desired:
         one = seen.replicas[replica.service]
         if replica.state == "running":
-            actions += _running(replica, one, proxied)
+            actions += _running(replica, one, proxied, patient)
         elif replica.state == "drained":
             actions += _drained(one, proxied, alone=not seen.proxied)
         else:
@@ -86,7 +90,15 @@ def plan(
     return actions
 
 
-def _running(replica: DesiredReplica, one: ReplicaObservation, proxied: bool) -> Iterator[Action]:
+def _missing(desired: Collection[DesiredReplica], seen: FleetObservation) -> Iterator[Action]:
+    for replica in desired:
+        if seen.replicas[replica.service].process is False:
+            yield Action("start", replica.service, "it has no process")
+
+
+def _running(
+    replica: DesiredReplica, one: ReplicaObservation, proxied: bool, patient: bool
+) -> Iterator[Action]:
     service = replica.service
     known = one.proxy
     if proxied:
@@ -101,9 +113,15 @@ def _running(replica: DesiredReplica, one: ReplicaObservation, proxied: bool) ->
         yield Action("start", service, "it has no process")
         yield Action("await_ready", service, "it is starting")
     elif one.probe.draining:
-        # A replica that was told to drain never takes work again.
-        yield Action("stop", service, "it drains and should serve")
-        yield Action("start", service, "it drained and should serve")
+        # A replica that was told to drain never takes work again; what it has ends first.
+        if known is not None and known.rotation == "ready":
+            yield Action("leave", service, "it drains and should serve")
+            yield Action("await_idle", service, "its requests end")
+        elif patient and (busy := max(known.sessions if known else 0, one.load.in_system)):
+            yield Action("await_idle", service, f"{busy} requests end")
+        else:
+            yield Action("stop", service, "it drains and should serve")
+            yield Action("start", service, "it drained and should serve")
     elif not one.ready:
         yield Action("await_ready", service, one.probe.reason or "it is not ready")
     elif known is not None and (known.rotation != "ready" or known.weight != replica.weight):
