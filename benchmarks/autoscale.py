@@ -10,7 +10,7 @@ import os
 from statistics import mean
 
 from benchmarks.report import Options, Target, parse_options, print_result
-from lifecycle.fleet.autoscale import ScaleRule
+from lifecycle.fleet.scale_rule import ScaleRule
 from lifecycle.fleet.scale_simulation.plot import plot
 from lifecycle.fleet.scale_simulation.simulate import Outcome, policies, simulate
 from lifecycle.fleet.scale_simulation.traces import TRACES

@@ -17,8 +17,8 @@ from dagster import (
     asset,
 )
 
-from lifecycle.fleet.autoscale import ScaleRule
 from lifecycle.fleet.observe import FleetObservation
+from lifecycle.fleet.scale_rule import ScaleRule
 from lifecycle.fleet.scale_simulation.plot import plot
 from lifecycle.fleet.scale_simulation.simulate import Outcome, policies, simulate
 from lifecycle.fleet.scale_simulation.traces import TRACES

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lifecycle.fleet import health
+from lifecycle.fleet.faults import Fault
 from lifecycle.fleet.managed import ManagedFleet
 from lifecycle.fleet.observe import ReplicaObservation
 from lifecycle.fleet.processes import ProcessError
 from lifecycle.fleet.reconcile import PROXY
-from lifecycle.fleet.recovery import Fault, Sight, Watch, classify
+from lifecycle.fleet.recovery import Sight, Watch, classify
 from lifecycle.fleet.repair import repair
 from registry.canonical import Json
 from registry.errors import IronworksError, NotFoundError

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import psutil
 
+from lifecycle.fleet.faults import Fault
 from lifecycle.fleet.observe import ReplicaObservation
-from lifecycle.fleet.recovery import Fault
 from lifecycle.fleet.supervisors.base import ReplicaSupervisor
 
 HUNG_GRACE_SECONDS = 3.0

@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lifecycle.fleet.autoscale import FleetLoad, ScaleRule
+from lifecycle.fleet import reconcile
+from lifecycle.fleet.autoscale import FleetLoad
 from lifecycle.fleet.layout import MAX_REPLICAS, FleetLayout
 from lifecycle.fleet.observe import FleetObservation
+from lifecycle.fleet.scale_rule import ScaleRule
 from lifecycle.fleet.scrape import Buckets, quantile
 from lifecycle.host.gpus import GpuReading
 from registry.errors import InputError
@@ -97,6 +99,12 @@ def load_of(
         healthy_devices=gpus.healthy,
         unknown=gpus.unknown or (f"no metrics of {', '.join(silent)}" if silent else ""),
     )
+
+
+def leftovers(desired: Sequence[DesiredReplica], seen: FleetObservation) -> list[str]:
+    """What a scaling that gave way to a recovery has left: replicas that should be gone."""
+    wanted = {r.service for r in desired if r.state == "running"} | {reconcile.PROXY}
+    return [str(step) for step in reconcile.plan(desired, seen) if step.service not in wanted]
 
 
 def plan(

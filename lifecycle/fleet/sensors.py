@@ -27,7 +27,7 @@ from lifecycle.fleet.assets import fleet_metadata, serving_fleet
 from lifecycle.fleet.in_flight import HOST_TAG, SERVICE_TAG
 from lifecycle.fleet.jobs import RecoverConfig, ScaleConfig, recover_replica, scale_replicas
 from lifecycle.fleet.live_state import Shown
-from lifecycle.fleet.scaling import ScaleSettings, dry_run, load_of
+from lifecycle.fleet.scaling import ScaleSettings, dry_run, leftovers, load_of
 from lifecycle.host import gpus, pci
 from lifecycle.host.recovery import record
 from lifecycle.host.recovery.decision import HostDecision, HostWatchState
@@ -125,10 +125,15 @@ def gpu_metrics(
     remembered = autoscale.state_from_json(cursor.get("scale", {}))
     decision = autoscale.decide(load, remembered, now, settings.rule)
     acts = decision.changes and settings.acts
-    text = decision.reason
+    reason = text = decision.reason
     if decision.changes:
         would = "" if acts else f"; not done: {settings.why_not}"
         text = f"{load.replicas} → {decision.target} replicas: {decision.reason}{would}"
+    left = [] if runs.recovering or runs.whole_fleet else leftovers(desired, seen)
+    # Seen at two looks: who has just changed the desired state is given time to act on it.
+    if left and left == cursor.get("left") and not acts and not dry_run():
+        acts, reason = True, f"left over: {'; '.join(left)}"[:500]
+        text = f"{text}; {reason}"
     shown = Shown.from_json(cursor.get("shown", {}))
     due = bool(desired) and (decision.changes or shown.is_due(text, now))
     request = RunRequest(
@@ -137,8 +142,8 @@ def gpu_metrics(
         run_config=RunConfig(
             ops={
                 "scale_fleet": ScaleConfig(
-                    target=decision.target,
-                    reason=decision.reason,
+                    target=decision.target if reason == decision.reason else load.replicas,
+                    reason=reason,
                     inputs={name: str(value) for name, value in decision.inputs.items()},
                 )
             }
@@ -156,6 +161,7 @@ def gpu_metrics(
             {
                 "scale": asdict(decision.state),
                 "ttft": seen.ttft,
+                "left": left,
                 "shown": asdict(Shown(text, now) if due else shown),
             }
         ),

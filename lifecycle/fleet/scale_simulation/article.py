@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lifecycle.fleet.autoscale import FleetLoad, ScaleRule
+from lifecycle.fleet.autoscale import FleetLoad
+from lifecycle.fleet.scale_rule import ScaleRule
 
 
 def formula(load: FleetLoad, rule: ScaleRule) -> int:

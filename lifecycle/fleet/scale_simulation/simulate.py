@@ -8,7 +8,8 @@ from functools import partial
 from itertools import pairwise
 
 from lifecycle.fleet import autoscale
-from lifecycle.fleet.autoscale import FleetLoad, ScaleRule, ScaleState
+from lifecycle.fleet.autoscale import FleetLoad, ScaleState
+from lifecycle.fleet.scale_rule import ScaleRule
 from lifecycle.fleet.scale_simulation import article
 from lifecycle.fleet.scale_simulation.plant import Plant, PlantFacts
 from lifecycle.fleet.scale_simulation.traces import Trace

@@ -14,6 +14,7 @@ import pytest
 
 from lifecycle.definitions import build_defs
 from lifecycle.fleet import health, recovery
+from lifecycle.fleet.faults import Fault
 from lifecycle.fleet.managed import ManagedFleet
 from lifecycle.fleet.observe import ReplicaObservation
 from lifecycle.host.resources import HostResource
@@ -92,7 +93,7 @@ def test_a_killed_replica_is_found_recovered_once_and_written_down(
     os.kill(pid, signal.SIGKILL)
     until(lambda: not one(fleet, first).process)
     (found,) = decide(fleet).recoveries
-    assert (found.service, found.fault) == (first, recovery.Fault.GONE)
+    assert (found.service, found.fault) == (first, Fault.GONE)
 
     dry = recover(fleet, instance, first, fault=found.fault.value, dry_run=True)
     assert "dry run" in dry["verdict"] and not one(fleet, first).process
@@ -120,7 +121,7 @@ def test_a_stopped_engine_is_replaced_and_its_replica_lives_on(
     try:
         until(lambda: bool(decide(fleet).recoveries))
         (found,) = decide(fleet).recoveries
-        assert found.fault is recovery.Fault.STUCK
+        assert found.fault is Fault.STUCK
         proof = recover(fleet, instance, service, fault=found.fault.value, fault_at=found.since)
     finally:
         with suppress(ProcessLookupError):

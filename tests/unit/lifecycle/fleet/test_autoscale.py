@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from lifecycle.fleet.autoscale import (
     FleetLoad,
     ScaleDecision,
-    ScaleRule,
     ScaleState,
     decide,
     formula,
     state_from_json,
 )
+from lifecycle.fleet.scale_rule import ScaleRule
 from lifecycle.fleet.scale_simulation import article
 
 RULE = ScaleRule(max_replicas=10)

@@ -9,18 +9,11 @@ from itertools import pairwise
 
 import pytest
 
+from lifecycle.fleet.faults import RULE, Fault
 from lifecycle.fleet.observe import ReplicaObservation
 from lifecycle.fleet.probe import HostedModel, Probe
 from lifecycle.fleet.proxy.base import ProxyServer
-from lifecycle.fleet.recovery import (
-    RULE,
-    Fault,
-    RecoveryDecision,
-    Sight,
-    Watch,
-    decide,
-    watches_from_json,
-)
+from lifecycle.fleet.recovery import RecoveryDecision, Sight, Watch, decide, watches_from_json
 
 READY = HostedModel("d" * 64, "v1", "ready", engine_pid=11)
 IN_ROTATION = ProxyServer("r1", "127.0.0.1", 8001, "ready", up=True, weight=100, sessions=0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lifecycle.fleet.autoscale import ScaleRule
+from lifecycle.fleet.scale_rule import ScaleRule
 from lifecycle.fleet.scale_simulation.plant import Plant, PlantFacts
 from lifecycle.fleet.scale_simulation.plot import plot
 from lifecycle.fleet.scale_simulation.simulate import ours, policies, simulate

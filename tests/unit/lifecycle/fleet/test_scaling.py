@@ -11,7 +11,8 @@ from lifecycle.fleet.layout import FleetLayout
 from lifecycle.fleet.live_state import Shown
 from lifecycle.fleet.observe import FleetObservation, ReplicaObservation
 from lifecycle.fleet.probe import Probe
-from lifecycle.fleet.scaling import ScaleSettings, load_of, plan
+from lifecycle.fleet.proxy.base import ProxyServer
+from lifecycle.fleet.scaling import ScaleSettings, leftovers, load_of, plan
 from lifecycle.fleet.scrape import ReplicaLoad
 from lifecycle.host.gpus import GpuReading, parse, read
 from lifecycle.host.host import Host
@@ -96,6 +97,22 @@ def test_the_load_counts_only_what_came_since_the_last_look() -> None:
     whole = load_of(TWO, fleet, GpuReading(), ())
     assert whole.ttft_p95_seconds is not None and whole.ttft_p95_seconds < 9.0
     assert load_of(TWO, fleet, GpuReading(), now).ttft_p95_seconds is None
+
+
+def test_what_should_be_gone_is_left_over_and_what_should_run_is_not() -> None:
+    fleet = seen(ReplicaLoad(), ReplicaLoad())
+    assert leftovers(TWO, fleet) == []
+    stopped = [TWO[0], replace(TWO[1], state="stopped")]
+    assert [text.split()[:2] for text in leftovers(stopped, fleet)] == [["stop", "replica-8002:"]]
+    stray = ProxyServer("replica-8003", "127.0.0.1", 8003, "drain", up=True, weight=1, sessions=0)
+    unknown = ReplicaObservation("replica-8003", "127.0.0.1", 8003, process=False, proxy=stray)
+    strange = replace(fleet, proxied=True, strangers={"replica-8003": unknown})
+    assert any("forget replica-8003" in text for text in leftovers(TWO, strange))
+    gone = {
+        **fleet.replicas,
+        "replica-8001": replace(fleet.replicas["replica-8001"], process=False),
+    }
+    assert leftovers(TWO, replace(fleet, replicas=gone)) == [], "that is the recovery's"
 
 
 def test_a_replica_without_metrics_makes_the_load_unknown() -> None:
