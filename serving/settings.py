@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     A healthy one speaks after every step and once a second when idle; the limit must
     exceed the longest single step.
     """
-    stall_seconds: float = Field(default=20.0, gt=0)
+    stall_seconds: float = Field(default=30.0, gt=0)
     """An engine that has work and ends no step for this long is reported as stuck.
 
     ``/healthz/progress`` then answers 503 and the replica is not ready; it is the
