@@ -233,3 +233,19 @@ def test_who_loads_must_be_something_the_log_can_hold(
         registry.loads.started(version.digest, replace(identity, service="a\nb"))
     with pytest.raises(NotFoundError):
         registry.loads.ready(7, seconds={})
+
+
+def test_the_latest_load_tells_an_orderly_stop_from_a_death(
+    registry: Registry, add: Add, identity: LoadIdentity
+) -> None:
+    version = add("tiny@v1")
+    assert registry.loads.latest("replica-8000") is None
+    stopped = make_ready(registry, version, identity)
+    registry.loads.unloaded(stopped, reason="the replica stopped")
+    other = replace(identity, service="replica-8001")
+    make_ready(registry, version, other)
+    last = registry.loads.latest("replica-8000")
+    assert last is not None and (last.load_id, last.state) == (stopped, "unloaded")
+    killed = make_ready(registry, version, identity)
+    last = registry.loads.latest("replica-8000")
+    assert last is not None and (last.load_id, last.state) == (killed, "ready")
