@@ -6,6 +6,7 @@ tick that came twice, does nothing a second time.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -102,10 +103,12 @@ def step(site: Site, rung: Rung, climb: Climb) -> Climb:
         climb, evidence = rung.action(site, climb)
     except AbandonedChildrenError as error:
         climb, evidence = climb.give_up(str(error), needs_reboot=True), str(error)
-    except IronworksError as error:
-        # The ladder must reach its end, which says so and keeps the host out of rotation.
+    except Exception as error:
+        # Whatever it is, a bug too: the ladder must reach its end, which writes the attempt
+        # down and says so, and keeps the host out of rotation.
+        known = isinstance(error, IronworksError)
+        evidence = str(error) if known else "".join(traceback.format_exception(error))[-1500:]
         climb = replace(climb, verdict=Verdict.FAILED, reason=f"{rung.name}: {error}")
-        evidence = str(error)
     failed = climb.verdict is not before and climb.verdict.over
     if rung.name in _CURES and climb.verdict is Verdict.CLIMBING:
         failed = True
