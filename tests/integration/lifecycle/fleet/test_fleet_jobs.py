@@ -132,6 +132,19 @@ def test_a_stopped_engine_is_replaced_and_its_replica_lives_on(
     assert after.models["tiny"].engine_pid not in (0, engine)
 
 
+def test_a_killed_proxy_is_brought_back(fleet: ManagedFleet, instance: dg.DagsterInstance) -> None:
+    assert fleet.proxy is not None
+    pid = fleet.proxy.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: bool(fleet.observe().proxy_error))
+    assert "recovered if that lasts" in decide(fleet).notes["proxy"]
+    proof = recover(fleet, instance, "proxy", fault="proxy_down")
+    assert proof["verdict"] == "serves again"
+    fleet.reconcile(deadline_seconds=60).require_settled()
+    assert all(r.proxy and r.proxy.in_rotation for r in fleet.observe().replicas.values())
+
+
 def test_a_hung_api_process_is_ended_and_started_anew(
     fleet: ManagedFleet, instance: dg.DagsterInstance
 ) -> None:
