@@ -47,7 +47,9 @@ def record_climb(registry: Registry, host: str, climb: Climb, drained: tuple[str
 
 def message(host: str, climb: Climb, drained: tuple[str, ...]) -> str:
     """What a person is told of a host that stays out of rotation."""
-    stays = f"{host} stays drained ({', '.join(drained) or 'no replica'}): {climb.reason}."
+    stays = (
+        f"{host} stays drained ({', '.join(drained) or 'no replica'}): {climb.reason.rstrip('.')}."
+    )
     if climb.needs_reboot:
         return f"{stays} Reboot the machine, then run recover_host: it brings the replicas back."
     return (
