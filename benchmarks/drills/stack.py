@@ -22,7 +22,7 @@ from lifecycle.fleet.processes import ProcessTable
 from lifecycle.fleet.proxy.base import ProxyServer
 from lifecycle.fleet.proxy.process import SERVICE
 from lifecycle.fleet.proxy.runtime import HAProxyClient
-from lifecycle.stack.services import DAEMON, ControlPlane
+from lifecycle.stack.services import ControlPlane
 from lifecycle.stack.settings import REPOSITORY, StackSettings
 from registry.audit import Event
 from registry.fleet import DesiredReplica
@@ -114,12 +114,16 @@ class Stack:
         pid = self.pid(name)
         now = time.monotonic()
         os.kill(pid, signal.SIGKILL)
+        # It is gone only once the kernel has torn it down, which its memory can delay.
+        wait_for(f"end of {name}", lambda: ProcessTable(self.world.paths.run).find(name) is None)
         return now
 
     def restart_daemon(self) -> None:
         """Start Dagster's daemon again after it was killed."""
-        settings = StackSettings(self.world.paths, self.port, self.dagster_port)
-        assert DAEMON in ControlPlane(settings).start()
+        settings = StackSettings(
+            self.world.paths, self.port, self.dagster_port, replicas=self.replicas
+        )
+        ControlPlane(settings).start()
 
     def launch(self, job: str) -> None:
         """Start a job by hand, as a person does in the UI."""
