@@ -272,4 +272,4 @@ async def _in_thread(
     except TimeoutError:
         return None, f"no answer within {seconds:g} s"
     except IronworksError as error:
-        return None, str(error)
+        return None, error.what

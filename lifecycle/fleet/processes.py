@@ -17,19 +17,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from registry.errors import ConflictError, IronworksError
 
-# A shell's background job (and CI) ignores SIGINT, which an exec'd program inherits; Dagster's
-# servers stop on SIGINT only. The shim gives the program default signals, then becomes it.
-_SHIM = (
-    "import os, signal, sys;"
-    "signal.signal(signal.SIGINT, signal.SIG_DFL);"
-    "signal.pthread_sigmask(signal.SIG_SETMASK, []);"
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
+# Becomes the program, after two things. It writes its pid file itself, and lets go of the lock
+# that it shares with its starter only then: a starter killed between starting a process and
+# writing that down would leave one that nobody finds. And it takes back signals: a shell's
+# background job (and CI) ignores SIGINT, which programs inherit and Dagster's servers stop on.
+_SHIM = """
+import json, os, signal, sys
+lock, path, fields = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+with open("/proc/self/stat") as stat:
+    ticks = int(stat.read().rpartition(")")[2].split()[19])
+partial = f"{path}.{os.getpid()}.partial"
+with open(partial, "w") as file:
+    json.dump({**fields, "pid": os.getpid(), "start_ticks": ticks}, file, indent=1)
+os.replace(partial, path)
+os.close(lock)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
+os.execv(sys.argv[4], sys.argv[4:])
+"""
 
 
 class ProcessError(IronworksError):
@@ -76,14 +87,6 @@ class ProcessTable:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    @contextlib.contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        """Hold the name while looking and starting: two runs may want the same replica."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / f"{name}.lock").open("w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)  # let go of when the holder dies
-            yield
-
     def start(
         self,
         name: str,
@@ -108,51 +111,54 @@ class ProcessTable:
             ConflictError: a process of that name runs already.
             ProcessError: the program does not exist or can't be executed.
         """
-        running = self.find(name)
-        if running is not None:
-            raise ConflictError(f"{name} runs already", where=f"pid {running.pid}")
         self._folder.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(command[0], os.X_OK):
-            raise ProcessError(
-                f"{name} can't be started: no such program",
-                where=command[0],
-                fix="run `make install`",
-            )
-        with log.open("ab") as output:
-            child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _SHIM, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **(env or {})},
-                cwd=cwd,
-                start_new_session=True,
-            )
-        ticks = _start_ticks(child.pid)
-        if ticks is None:
-            raise ProcessError(f"{name} ended at once", where=str(log), fix="read the log")
-        record = ProcessRecord(
-            name=name,
-            pid=child.pid,
-            start_ticks=ticks,
-            boot_id=_boot_id(),
-            command=tuple(command),
-            port=port,
-            log=str(log),
-            started_at=int(time.time()),
-        )
-        self._write(record)
-        # Not waited for here: it outlives us. `is_running` reaps it if it dies before we do.
-        child.returncode = 0
-        return record
+        with self._lock(name) as lock:
+            running = self.find(name)
+            if running is not None:
+                raise ConflictError(f"{name} runs already", where=f"pid {running.pid}")
+            if not os.access(command[0], os.X_OK):
+                raise ProcessError(
+                    f"{name} can't be started: no such program",
+                    where=command[0],
+                    fix="run `make install`",
+                )
+            fields = {
+                "name": name,
+                "boot_id": _boot_id(),
+                "command": list(command),
+                "port": port,
+                "log": str(log),
+                "started_at": int(time.time()),
+            }
+            with log.open("ab") as output:
+                child = subprocess.Popen(
+                    [
+                        *(sys.executable, "-I", "-S", "-c", _SHIM),
+                        *(str(lock), str(self._path(name)), json.dumps(fields)),
+                        *command,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **(env or {})},
+                    cwd=cwd,
+                    start_new_session=True,
+                    pass_fds=(lock,),
+                )
+            # It outlives us. `is_running` reaps it if it dies before we do.
+            child.returncode = 0
+            return self._await_record(name, child.pid, log)
 
     def find(self, name: str) -> ProcessRecord | None:
         """The running process of that name, or None; forgets the pid file of a dead one."""
         record = self._read(self._path(name))
         if record is None or record.is_running():
             return record
-        self._path(name).unlink(missing_ok=True)
+        # Whoever holds the lock is about to write a new one, which must not be removed.
+        with contextlib.suppress(BlockingIOError), self._lock(name, wait=False):
+            if self._read(self._path(name)) == record:
+                self._path(name).unlink(missing_ok=True)
         return None
 
     def last(self, name: str) -> ProcessRecord | None:
@@ -200,11 +206,34 @@ class ProcessTable:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
-    def _write(self, record: ProcessRecord) -> None:
-        path = self._path(record.name)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(record), indent=1) + "\n")
-        partial.replace(path)
+    @contextmanager
+    def _lock(self, name: str, *, wait: bool = True) -> Iterator[int]:
+        """Hold the right to start a process of that name; the lock's file descriptor.
+
+        Raises:
+            BlockingIOError: somebody else holds it and ``wait`` is false.
+        """
+        descriptor = os.open(self._folder / f"{name}.starting", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _await_record(self, name: str, pid: int, log: Path) -> ProcessRecord:
+        """The pid file that a process which was just started writes.
+
+        Raises:
+            ProcessError: it ended before it had.
+        """
+        while True:
+            record = self._read(self._path(name))
+            if record is not None and record.pid == pid:
+                return record
+            _reap(pid)
+            if _start_ticks(pid) is None:
+                raise ProcessError(f"{name} ended at once", where=str(log), fix="read the log")
+            time.sleep(0.005)
 
     @staticmethod
     def _read(path: Path) -> ProcessRecord | None:

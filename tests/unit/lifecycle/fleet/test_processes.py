@@ -171,3 +171,29 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_a_starter_that_is_killed_leaves_no_process_that_nobody_finds(
+    table: ProcessTable, tmp_path: Path
+) -> None:
+    script = (
+        "import os, signal, subprocess, sys; from pathlib import Path\n"
+        "from lifecycle.fleet.processes import ProcessTable\n"
+        "real = subprocess.Popen\n"
+        "def dying(*args, **kwargs):\n"
+        "    real(*args, **kwargs); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "subprocess.Popen = dying\n"
+        "folder = Path(sys.argv[1])\n"
+        "ProcessTable(folder / 'run').start('orphan', [sys.executable, '-c', sys.argv[2]],\n"
+        "    log=folder / 'orphan.log')\n"
+    )
+    starter = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), "import time; time.sleep(60)"], timeout=60
+    )
+    assert starter.returncode == -signal.SIGKILL
+    # Whoever starts it next waits for the first one's pid file, and finds it running.
+    with pytest.raises(ConflictError, match="orphan runs already"):
+        ProcessTable(tmp_path / "run").start(
+            "orphan", [sys.executable, "-c", ""], log=tmp_path / "orphan.log"
+        )
+    assert ProcessTable(tmp_path / "run").stop("orphan", grace_seconds=5)
