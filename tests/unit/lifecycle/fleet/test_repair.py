@@ -15,6 +15,7 @@ from lifecycle.fleet.observe import ReplicaObservation
 from lifecycle.fleet.probe import HostedModel, Probe
 from lifecycle.fleet.processes import ProcessTable
 from lifecycle.fleet.repair import kill_engines
+from registry.errors import ConflictError
 
 PARENT = (
     "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c',"
