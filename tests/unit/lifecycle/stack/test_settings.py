@@ -44,3 +44,25 @@ def test_the_exporter_has_a_port_of_its_own(
     settings = StackSettings(StatePaths(tmp_path), 8000, dagster_port, exporter_port=chosen)
     assert settings.metrics_port == port
     assert settings.environment["IRONWORKS_EXPORTER_PORT"] == str(port)
+
+
+def test_several_replicas_take_the_ports_after_the_proxys(tmp_path: Path) -> None:
+    settings = StackSettings(StatePaths(tmp_path), 8000, 3000, replicas=2)
+    assert settings.environment["IRONWORKS_REPLICAS"] == "2"
+    assert [r.port for r in settings.layout.initial("demo", "production")] == [8001, 8002]
+    with pytest.raises(InputError, match="8002"):
+        StackSettings(StatePaths(tmp_path), 8000, 8002, replicas=2)
+    with pytest.raises(InputError) as refused:
+        StackSettings(StatePaths(tmp_path), 8000, 3000, replicas=0)
+    assert refused.value.where == "REPLICAS"
+
+
+def test_engines_share_the_cores_unless_the_user_has_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("IRONWORKS_THREADS", raising=False)
+    paths = StatePaths(tmp_path)
+    assert "IRONWORKS_THREADS" not in StackSettings(paths).environment
+    assert int(StackSettings(paths, replicas=64).environment["IRONWORKS_THREADS"]) >= 1
+    monkeypatch.setenv("IRONWORKS_THREADS", "7")
+    assert "IRONWORKS_THREADS" not in StackSettings(paths, replicas=2).environment

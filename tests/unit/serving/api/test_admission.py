@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Counter
 
-from serving.api.admission import LONGEST_RETRY_SECONDS, Admission
+from serving.api.admission import LONGEST_RETRY_SECONDS, OVERLOADED, Admission
 from serving.api.errors import ApiError
 
 
@@ -53,3 +53,18 @@ def test_a_failed_request_gives_its_place_back(failure: Callable[[], BaseExcepti
         raise failure()
     with ExitStack() as stack:
         assert admit(admission, stack)
+
+
+def test_behind_a_proxy_a_full_replica_asks_for_a_peer() -> None:
+    rejections = Counter("rejections", "refused", ("model_name", "reason"), registry=None)
+    admission = Admission(1, rejections, behind_proxy=True)
+    with (
+        admission.admit("m", 1, param="prompt"),
+        pytest.raises(ApiError) as refused,
+        admission.admit("m", 1, param="prompt"),
+    ):
+        pass
+    assert refused.value.status == 503
+    assert refused.value.headers[OVERLOADED] == "1"
+    assert int(refused.value.headers["retry-after"]) >= 1
+    assert refused.value.code == "rate_limit_exceeded"

@@ -395,6 +395,18 @@ def test_draining_refuses_new_requests_and_waits_for_running_ones(world):
     run(body)
 
 
+def test_a_replica_that_starts_asks_to_come_back_and_does_not_deny_its_model(world):
+    async def body() -> None:
+        async with world.hub(start=False, model=MODEL) as hub:
+            with pytest.raises(EngineUnavailableError, match="starting"):
+                await answer(hub)
+            with pytest.raises(NotFoundError):
+                async with hub.lease("another"):
+                    pass
+
+    run(body)
+
+
 def test_a_drain_has_a_deadline(world):
     world.script(token_seconds=0.01)
 
