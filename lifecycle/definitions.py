@@ -4,6 +4,7 @@ from typing import Any
 
 from dagster import Definitions, mem_io_manager
 
+from lifecycle.drift.assets import DRIFT_ASSETS, DRIFT_JOBS
 from lifecycle.fleet.assets import autoscale_simulation, serving_fleet
 from lifecycle.fleet.jobs import drain_host, recover_replica, scale_replicas
 from lifecycle.fleet.sensors import gpu_metrics, health_probes
@@ -50,6 +51,7 @@ def build_defs(**overrides: Any) -> Definitions:
             serving_fleet,
             autoscale_simulation,
             host_report,
+            *DRIFT_ASSETS,
             *MAINTENANCE_ASSETS,
         ],
         asset_checks=GATE_CHECKS,
@@ -61,6 +63,7 @@ def build_defs(**overrides: Any) -> Definitions:
             drain_host,
             recover_host,
             verify_host,
+            *DRIFT_JOBS,
             *MAINTENANCE_JOBS,
         ],
         schedules=SCHEDULES,

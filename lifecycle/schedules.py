@@ -12,6 +12,7 @@ from dagster import (
 )
 from dagster._core.definitions.target import ExecutableDefinition
 
+from lifecycle.drift.assets import ask_canary, watch_drift
 from lifecycle.host.jobs import verify_host
 from lifecycle.maintenance.jobs import check_registry, clean_dagster, verify_audit
 
@@ -59,6 +60,8 @@ def every(job: ExecutableDefinition, cron: str, *, useful_seconds: float) -> Sch
 # Minutes differ, so that no two start together; the nightly ones follow each other.
 SCHEDULES = [
     every(verify_audit, "7 * * * *", useful_seconds=30 * _MINUTE),
+    every(watch_drift, "17 * * * *", useful_seconds=30 * _MINUTE),
+    every(ask_canary, "*/15 * * * *", useful_seconds=10 * _MINUTE),
     every(verify_host, "40 1 * * *", useful_seconds=6 * _HOUR),
     every(check_registry, "20 2 * * *", useful_seconds=6 * _HOUR),
     every(clean_dagster, "50 2 * * *", useful_seconds=6 * _HOUR),
