@@ -61,9 +61,14 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Non
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
-    if not console.is_terminal:
-        console.width = 1_000  # never wrap or cut what a program may read
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = 1_000  # never wrap or cut what a program may read
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        print(line.rstrip())
 
 
 def print_head(head: LogHead) -> None:
