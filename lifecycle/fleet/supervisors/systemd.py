@@ -235,7 +235,8 @@ TimeoutStopSec={STOP_SECONDS:.0f}
 LimitNOFILE=65536
 NoNewPrivileges=yes
 ProtectSystem=strict
-ReadWritePaths={paths.root}
+# Sockets of a state folder with a long path are in /tmp, so it is not private.
+ReadWritePaths={paths.root} /tmp
 
 [Install]
 WantedBy=multi-user.target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from registry.errors import ConflictError, InputError, NotFoundError
 from registry.paths import StatePaths
 from registry.store import Registry
 from serving.client import ReplicaClient, admin_socket_path
-from tests.support import fake_systemctl
+from tests.support import fake_systemctl, nspawn
 from tests.support.fleet import SMALL
 from tests.support.ports import free_port
 from tests.support.registered import add_version, promote
@@ -129,3 +130,42 @@ def test_systemd_finds_no_fault_with_the_unit(tmp_path: Path, paths: StatePaths)
     ours = [line for line in checked.stderr.splitlines() if "ironworks" in line]
     assert ours == []
     assert checked.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(bool(nspawn.why_not()), reason=nspawn.why_not())
+def test_a_replicas_life_under_the_real_systemd(
+    tmp_path: Path, tiny_checkpoints: tuple[Path, Path]
+) -> None:
+    folder = tmp_path / "box"
+    paths = StatePaths(folder / "state")
+    paths.root.mkdir(parents=True)
+    paths.create()
+    with Registry.open(paths.registry) as registry:
+        add_version(registry, tiny_checkpoints[0], "tiny@v1")
+        promote(registry, "tiny@v1")
+    answer = folder / "answer.json"
+    booted = nspawn.run_under_systemd(
+        folder,
+        f"{sys.executable} -m tests.support.systemd_story {paths.root} {answer}",
+        {"ironworks-serving@.service": unit_template(paths, PROGRAM, "root")},
+        seconds=240,
+    )
+    output = folder / "output"
+    if not output.exists():
+        pytest.skip(f"no container can be booted here: {booted.stderr.strip()[-300:]}")
+    assert answer.exists(), output.read_text()[-3000:]
+    assert json.loads(answer.read_text()) == {
+        "before": False,
+        "services": ["replica-8001"],
+        "same": True,
+        "restarted": True,
+        "drained": True,
+        "after": False,
+        "left": [],
+        "done": True,
+    }, output.read_text()[-3000:]
+    with Registry.open(paths.registry) as registry:
+        kinds = [event.kind for event in registry.audit.events()]
+    assert kinds.count("load.ready") == 2 and kinds[-1] == "load.unloaded"
