@@ -16,7 +16,7 @@ DEMO := var
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up down status install install-dev demo-model test check format lock
+.PHONY: help up down status install install-dev demo-model test test-slow check format lock
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,8 +39,16 @@ install-dev: ## The same, with what tests and checks need
 demo-model: install ## Fetch and convert the demo model
 	@$(IRONWORKS) demo-model --state $(DEMO)
 
-test: install-dev demo-model ## Run every test; T=tests/unit for a part
+test: install-dev demo-model ## Run the tests but the slow drills; T=tests/unit for a part
+ifdef T
 	$(VENV)/python -m pytest $(T)
+else
+	$(VENV)/python -m pytest -n 2 -m "not slow" tests/unit
+	$(VENV)/python -m pytest -m "not slow" tests/conformance tests/integration tests/e2e
+endif
+
+test-slow: install-dev demo-model ## Run the slow drills: faults under the whole product
+	$(VENV)/python -m pytest -m slow
 
 check: install-dev ## Lint, format, types, import rules, locks
 	$(VENV)/ruff check .

@@ -44,7 +44,6 @@ def prompts(demo_model_dir: Path) -> list[list[int]]:
     return chats + [codec.encode(text) for text in TEXTS]
 
 
-@pytest.mark.slow
 def test_float32_equals_generate_token_for_token(
     demo_model_dir: Path, prompts: list[list[int]]
 ) -> None:
@@ -56,7 +55,6 @@ def test_float32_equals_generate_token_for_token(
     assert ours(engine, prompts[:1], MAX_TOKENS) == expected[:1]
 
 
-@pytest.mark.slow
 def test_bfloat16_differs_only_where_the_reference_nearly_ties(
     demo_model_dir: Path, prompts: list[list[int]]
 ) -> None:

@@ -26,7 +26,7 @@ from registry.errors import IronworksError
 from tests.e2e.conftest import MODEL, Stack
 from tests.support.checkpoints import flip_byte, perturbed_copy
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 PERTURBED_TENSOR = "model.layers.29.mlp.down_proj.weight"
 

@@ -44,7 +44,7 @@ def test_an_error_is_three_plain_lines_and_status_2() -> None:
     done = command("up", "--port", "8000", "--dagster-port", "8000")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "error: both servers can't listen on port 8000",
+        "error: two servers can't listen on port 8000",
         "where: PORT, DAGSTER_PORT",
         "fix: choose two different ports",
     ]

@@ -24,7 +24,6 @@ def plant(tmp_path: Path) -> Iterator[Plant]:
     LocalSupervisor(paths).stop(f"replica-{port}", grace_seconds=20)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_replica_follows_the_production_alias(
     plant: Plant, tmp_path: Path, demo_model_dir: Path

@@ -13,7 +13,6 @@ from benchmarks.drills.worker import kill_worker_and_code_server
 from lifecycle.launcher import is_worker
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_run_fails_when_its_worker_and_the_code_server_are_gone(tmp_path: Path) -> None:
     # It returns only once a run that waited for the failed one's place has started.

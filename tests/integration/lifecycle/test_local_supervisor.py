@@ -61,7 +61,6 @@ def wait_ready(client: ReplicaClient, supervisor: LocalSupervisor, seconds: floa
         time.sleep(0.1)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_replica_from_start_to_drain_to_stop(
     supervisor: LocalSupervisor, paths: StatePaths, promoted: str

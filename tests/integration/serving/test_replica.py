@@ -22,8 +22,6 @@ from tests.support.checkpoints import flip_byte, perturbed_copy
 from tests.support.registered import add_version, promote
 from tests.support.replica import Replica, running_replica
 
-pytestmark = pytest.mark.slow
-
 MODEL = "smollm2-135m"
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 ENGINE_STARTS_SECONDS = 120

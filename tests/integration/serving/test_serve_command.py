@@ -102,7 +102,6 @@ def test_a_model_that_is_none_is_refused_and_on_record(state, tmp_path):
     assert load_events(state) == ["load.started", "load.failed"]
 
 
-@pytest.mark.slow
 def test_damaged_weights_do_not_start(demo_state):
     with Registry.open(StatePaths(demo_state).registry) as registry:
         flip_byte(registry.view(f"{MODEL}@v1") / "model-00002-of-00003.safetensors")
@@ -112,7 +111,6 @@ def test_damaged_weights_do_not_start(demo_state):
     assert load_events(demo_state) == ["load.started", "load.failed"]
 
 
-@pytest.mark.slow
 def test_sigterm_while_loading_ends_the_load_and_exits_cleanly(demo_state):
     port = str(free_port())
     options = ["--state", str(demo_state), "--port", port, "--model", MODEL]

@@ -20,7 +20,6 @@ def outcomes(plant: Plant, name: str = "tiny@v1") -> dict[str, str]:
         return {gate.gate: gate.outcome for gate in registry.gates(name)}
 
 
-@pytest.mark.slow
 def test_a_good_model_is_registered_gated_and_promoted(plant: Plant, tiny_checkpoint: Path) -> None:
     plant.drop(tiny_checkpoint)
     result = plant.run("intake_model")
@@ -103,7 +102,6 @@ def test_registration_alone_asks_for_the_manifest(plant: Plant, tiny_checkpoint:
     assert "materialise model_manifest first" in failure_of(result, "registered_version")
 
 
-@pytest.mark.slow
 def test_a_wrong_tokenizer_stops_the_run_and_a_later_promotion_alone(
     plant: Plant, tiny_checkpoint: Path
 ) -> None:
