@@ -10,7 +10,7 @@ from lifecycle.drift import canary
 from serving.engine.messages import Generate, SamplingParams, TokenLogprobs
 from serving.text.codec import TextCodec
 
-NOISE = (0.003, 0.01, 0.03)
+NOISE = (0.001, 0.003, 0.01)
 """Relative sizes of the changes tried on one matrix of one layer."""
 _CROWD = 6
 
@@ -26,7 +26,7 @@ class CanaryBench:
         # torch comes with these.
         from serving.engine.loading import ModelLoad
         from serving.engine.messages import Load
-        from serving.engine.probe import digests_of
+        from serving.loading.inventory import digests_of
 
         load = ModelLoad(
             Load(
@@ -37,7 +37,7 @@ class CanaryBench:
                 max_slots=16,
                 max_model_len=256,
                 max_batch_tokens=512,
-                threads=0,
+                threads=1,
             ),
             lambda _phase, _done, _total: None,
         )
@@ -47,14 +47,14 @@ class CanaryBench:
         self._codec = TextCodec.from_directory(directory)
         self._chance = random.Random(0)
 
-    def ask(self, *, busy: bool = False) -> dict[str, Any]:
+    def ask(self, *, busy: bool = False, at_once: int = 4) -> dict[str, Any]:
         """Answer the canary prompts as the admin API does, alone or in a crowd."""
         top = SamplingParams(max_tokens=canary.MAX_TOKENS, top_logprobs=5)
         waiting = list(enumerate(canary.PROMPTS))
         answers: list[dict[str, Any]] = [{} for _ in canary.PROMPTS]
         crowd = under_way = 0
         while waiting or under_way:
-            while waiting and under_way < 4:
+            while waiting and under_way < at_once:
                 index, prompt = waiting.pop(0)
                 ids = self._codec.render_chat([{"role": "user", "content": prompt}])
                 answers[index] = {n: [] for n in ("token_ids", "logprobs", "top_ids")}
@@ -111,22 +111,24 @@ def _take(answer: dict[str, Any], ids: tuple[int, ...], logprobs: TokenLogprobs 
 def measure(directory: Path, rounds: int) -> dict[str, float | bool]:
     """Verdicts on an idle and a busy engine, and on changed weights."""
     bench = CanaryBench(directory)
-    tolerance = canary.Tolerance()
-    reference = canary.reference_body(bench.ask(), {})
-    quiet = [canary.compare(reference, bench.ask(), {}, tolerance) for _ in range(rounds)]
-    crowded = [
-        canary.compare(reference, bench.ask(busy=True), {}, tolerance) for _ in range(rounds)
-    ]
+    reference = canary.reference_body(
+        bench.ask(), {}, [bench.ask(at_once=size) for size in canary.CROWDS]
+    )
+    quiet = [canary.compare(reference, bench.ask(), {}) for _ in range(rounds)]
+    crowded = [canary.compare(reference, bench.ask(busy=True), {}) for _ in range(rounds)]
     figures: dict[str, float | bool] = {
         "canary_false_alarms": sum(v.outcome == "alarm" for v in quiet + crowded),
         "canary_rounds": len(quiet + crowded),
         "canary_busy_mean_nats": max(v.mean_moved for v in crowded),
         "canary_busy_largest_nats": max(r.largest for v in crowded for r in v.results),
     }
+    caught = []
     for size in NOISE:
         before = bench.perturb(size)
-        verdict = canary.compare(reference, bench.ask(), {}, tolerance)
+        verdict = canary.compare(reference, bench.ask(), {})
         bench.restore(before)
         figures[f"canary_noise_{size}_mean_nats"] = verdict.mean_moved
         figures[f"canary_noise_{size}_caught"] = verdict.outcome == "alarm"
+        caught.append(verdict.outcome == "alarm")
+    figures["canary_changed_weights_caught"] = sum(caught)
     return {name: v if isinstance(v, bool) else round(v, 5) for name, v in figures.items()}

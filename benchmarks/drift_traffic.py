@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from serving.telemetry.signals import IntArray
 from serving.telemetry.sketches import Observation, Sketches, Stream
 
 VOCABULARY = 49_152
@@ -89,28 +90,32 @@ class Source:
             token_seconds=float(token),
         )
 
-    def _tokens(self, foreign: int, topic: int, median: float, sigma: float) -> np.ndarray:
+    def _tokens(self, foreign: int, topic: int, median: float, sigma: float) -> IntArray:
         length = int(np.clip(median * np.exp(sigma * self._chance.standard_normal()), 1, 2000))
         rank = np.searchsorted(self._cumulated, self._chance.random(length))
         rank = np.minimum(rank, TOPIC_WORDS - 1)
         own = self._chance.random(length) < 0.5
-        return np.where(own, self._words[foreign, topic][rank], self._common[foreign][rank])
+        ids: IntArray = np.where(
+            own, self._words[foreign, topic][rank], self._common[foreign][rank]
+        )
+        return ids
 
 
 def sketched(source: Source, requests: int) -> dict[str, object]:
     """Pass so many sequences through the real sketches and show them as a replica does."""
-    sketches = Sketches(clock=_Clock())
+    sketches = Sketches(clock=Clock())
     for seen, _ in zip(source, range(requests), strict=False):
         sketches.add(STREAM, seen)
     return sketches.as_json()
 
 
-class _Clock:
-    """A second for every look."""
+class Clock:
+    """A tenth of a second goes by at every look."""
 
     def __init__(self) -> None:
         self._now = 1_764_000_000.0
 
     def __call__(self) -> float:
+        """Seconds since 1970."""
         self._now += 0.1
         return self._now

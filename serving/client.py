@@ -148,10 +148,15 @@ class ReplicaClient:
         return self._json(self._admin_send("GET", "/sketches"))
 
     def canary(
-        self, model: str, prompts: Sequence[str], *, max_tokens: int, timeout: float
+        self, model: str, prompts: Sequence[str], *, max_tokens: int, at_once: int, timeout: float
     ) -> dict[str, Any]:
         """Fixed prompts answered greedily with log probabilities; in no metric or sketch."""
-        body = {"model": model, "prompts": list(prompts), "max_tokens": max_tokens}
+        body = {
+            "model": model,
+            "prompts": list(prompts),
+            "max_tokens": max_tokens,
+            "at_once": at_once,
+        }
         return self._json(self._admin_send("POST", "/canary", json=body, timeout=timeout))
 
     def _is_ok(self, path: str) -> bool:

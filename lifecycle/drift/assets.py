@@ -4,7 +4,9 @@ numpy, scipy and matplotlib are imported when an asset runs: every Dagster run i
 process that imports the code location, and most runs need none of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dagster import (
@@ -29,6 +31,10 @@ from registry.errors import ConflictError
 from registry.store import Registry
 
 GROUP = "drift"
+AT_ONCE = 4
+"""Canary prompts under way at a time: the rest of the batch belongs to the users."""
+ANSWER_SECONDS = 120.0
+"""How long a replica may take for all canary prompts."""
 
 
 class DriftConfig(Config):
@@ -92,9 +98,18 @@ def canary_report(
         answers = ask_all(asked, lambda target: _ask(target, state))
         actor = actor_of(context.run)
         verdicts = [
-            (answer.target.service, judge_canary(registry, answer.target.service, one, actor))
+            (
+                answer.target.service,
+                judge_canary(
+                    registry,
+                    answer.target.service,
+                    one,
+                    partial(_again, answer.target, state, model),
+                    actor,
+                ),
+            )
             for answer in answers
-            for one in answer.value or ()
+            for model, one in (answer.value or {}).items()
         ]
     alarms = [f"{service}: {v.reason}" for service, v in verdicts if v.outcome == "alarm"]
     silent = {a.target.service: a.problem for a in answers if a.problem}
@@ -112,7 +127,11 @@ def canary_report(
 
 
 def judge_canary(
-    registry: Registry, service: str, answer: dict[str, Any], actor: str
+    registry: Registry,
+    service: str,
+    answer: dict[str, Any],
+    again: Callable[[int], dict[str, Any]],
+    actor: str,
 ) -> canary.CanaryVerdict:
     """Compare one replica's answers with its version's; freeze them if they are the first.
 
@@ -120,23 +139,20 @@ def judge_canary(
         registry: keeps reference and verdict.
         service: the replica.
         answer: of ``ReplicaClient.canary``.
+        again: asks again, so many prompts at once: a new reference is calibrated with it.
         actor: for the log.
     """
     digest = answer["digest"]
     kind = f"{canary.KIND}:{answer['device'].partition(':')[0]}"
     facts = _facts(registry, answer)
     kept = registry.references.get(digest, kind)
+    frozen = kept is None
     if kept is None:
-        body = canary.reference_body(answer, facts)
+        body = canary.reference_body(answer, facts, [again(size) for size in canary.CROWDS])
         kept = registry.references.freeze(digest, kind, body, actor=actor)
-        frozen = True
-    else:
-        frozen = False
-    verdict = canary.compare(kept.body, answer, facts, canary.Tolerance())
+    verdict = canary.compare(kept.body, answer, facts)
     if frozen:
-        verdict = canary.CanaryVerdict(
-            "frozen", "the first answers of this version", verdict.results, 0.0, ()
-        )
+        verdict = replace(verdict, outcome="frozen", reason="the first answers of this version")
     registry.record(
         "canary.verdict",
         digest,
@@ -174,15 +190,24 @@ def _sketches(target: Target, state: StateFolder) -> dict[str, Any]:
         return client.sketches()
 
 
-def _ask(target: Target, state: StateFolder) -> list[dict[str, Any]]:
+def _ask(target: Target, state: StateFolder) -> dict[str, dict[str, Any]]:
+    """Answers by model."""
     with target.client(state.paths) as client:
         names = [model["name"] for model in client.status()["models"] if model["state"] == "ready"]
-        if not names:
-            raise ConflictError("the replica has no ready model", where=target.service)
-        return [
-            client.canary(name, canary.PROMPTS, max_tokens=canary.MAX_TOKENS, timeout=120)
-            for name in names
-        ]
+    if not names:
+        raise ConflictError("the replica has no ready model", where=target.service)
+    return {name: _again(target, state, name, AT_ONCE) for name in names}
+
+
+def _again(target: Target, state: StateFolder, model: str, at_once: int) -> dict[str, Any]:
+    with target.client(state.paths) as client:
+        return client.canary(
+            model,
+            canary.PROMPTS,
+            max_tokens=canary.MAX_TOKENS,
+            at_once=at_once,
+            timeout=ANSWER_SECONDS,
+        )
 
 
 watch_drift = define_asset_job(

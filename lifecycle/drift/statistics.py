@@ -59,7 +59,10 @@ class Dispersion:
 
 
 def groups_by_quantile(reference: IntArray) -> IntArray:
-    """Which of at most ten groups each ordered bin belongs to, by the reference's quantiles.
+    """Which group each ordered bin belongs to: at most ten by the reference's quantiles.
+
+    Bins that the reference never filled make one more group, the last: a reference whose values
+    are all alike has a single quantile group, and what leaves it must still count.
 
     Args:
         reference: counts, [bins].
@@ -67,11 +70,14 @@ def groups_by_quantile(reference: IntArray) -> IntArray:
     Returns:
         Group of each bin, [bins], from 0 and without gaps.
     """
-    share = np.cumsum(reference) / max(1, reference.sum())
+    share = reference / max(1, reference.sum())
     # A bin is as wide as it is: it goes where its middle falls.
-    middle = share - reference / max(1, reference.sum()) / 2
-    group = np.minimum((middle * QUANTILES).astype(np.int64), QUANTILES - 1)
-    return _without_gaps(group, reference)
+    middle = np.cumsum(share) - share / 2
+    quantile = np.minimum((middle * QUANTILES).astype(np.int64), QUANTILES - 1)
+    filled = np.unique(quantile[reference > 0])
+    group = np.searchsorted(filled, quantile)
+    group[reference == 0] = len(filled)
+    return group.astype(np.int64)
 
 
 def groups_by_share(reference: IntArray) -> IntArray:
@@ -80,14 +86,6 @@ def groups_by_share(reference: IntArray) -> IntArray:
     group = np.cumsum(~rare) - 1
     group[rare] = int((~rare).sum())
     return group.astype(np.int64)
-
-
-def _without_gaps(group: IntArray, reference: IntArray) -> IntArray:
-    """Number the groups that the reference fills; empty bins join the next such group below."""
-    filled = np.unique(group[reference > 0])
-    if not filled.size:
-        return np.zeros_like(group)
-    return np.clip(np.searchsorted(filled, group, side="right") - 1, 0, None).astype(np.int64)
 
 
 def grouped(counts: IntArray, group: IntArray) -> IntArray:
@@ -119,7 +117,10 @@ def dispersion(windows: IntArray) -> Dispersion:
     if trace <= independent:
         return Dispersion(independent, independent)
     freedom = min(max(1.0, trace**2 / max(squares, 1e-9)), independent)
-    return Dispersion(trace, freedom, freedom * (count - 1))
+    # Windows that follow each other may be alike, as latencies under a slow load are: then
+    # several together vary more than each by itself tells (first autocorrelation).
+    alike = float(np.diagonal(gram, 1).mean() / (np.trace(gram) / count)) + 1 / count
+    return Dispersion(trace * (1 + 2 * max(0.0, alike)), freedom, freedom * (count - 1))
 
 
 def psi(reference: IntArray, current: IntArray) -> float:

@@ -21,8 +21,6 @@ from serving.hub.hub import Hub
 from serving.hub.loaded import LoadedEngine
 
 TOP_LOGPROBS = 5
-AT_ONCE = 4
-"""Prompts under way at a time: the rest of the batch belongs to the users."""
 
 
 class CanaryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,6 +29,8 @@ class CanaryRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: str
     prompts: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=64)]
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=256)]
+    at_once: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """Prompts under way at a time."""
 
 
 async def ask_canary(hub: Hub, request: CanaryRequest) -> dict[str, Any]:
@@ -44,7 +44,7 @@ async def ask_canary(hub: Hub, request: CanaryRequest) -> dict[str, Any]:
     Raises:
         IronworksError: the model is not served here, or has no engine now.
     """
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(request.at_once)
 
     async def ask(engine: LoadedEngine, prompt: str) -> dict[str, Any]:
         async with turns:
