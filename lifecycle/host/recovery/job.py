@@ -17,7 +17,7 @@ from dagster import (
 
 from lifecycle.fleet.layout import FleetLayout
 from lifecycle.fleet.managed import ManagedFleet
-from lifecycle.fleet.supervisors.local import LocalSupervisor
+from lifecycle.fleet.supervisors.choice import choose_supervisor
 from lifecycle.host.recovery import ladder, record, report
 from lifecycle.host.recovery.climb import Climb, Site, Verdict
 from lifecycle.host.recovery.ladder import RUNGS, Rung
@@ -53,7 +53,9 @@ def _site(context: OpExecutionContext, config: RungConfig) -> Site:
         host=machine.host(),
         paths=state.paths,
         replicas=HostReplicas(
-            ManagedFleet(state.paths, FleetLayout.from_environment(), LocalSupervisor(state.paths)),
+            ManagedFleet(
+                state.paths, FleetLayout.from_environment(), choose_supervisor(state.paths)
+            ),
             hosts=("127.0.0.1", "localhost", machine.name),
         ),
         say=context.log.info,
