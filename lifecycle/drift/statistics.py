@@ -75,9 +75,9 @@ def groups_by_quantile(reference: IntArray) -> IntArray:
     middle = np.cumsum(share) - share / 2
     quantile = np.minimum((middle * QUANTILES).astype(np.int64), QUANTILES - 1)
     filled = np.unique(quantile[reference > 0])
-    group = np.searchsorted(filled, quantile)
+    group: IntArray = np.searchsorted(filled, quantile)
     group[reference == 0] = len(filled)
-    return group.astype(np.int64)
+    return group
 
 
 def groups_by_share(reference: IntArray) -> IntArray:
